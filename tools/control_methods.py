@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from minibroker.control.group import Group
+from minibroker.control.command_group import CommandGroup
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
 
-class State(Group):
+class State(CommandGroup):
     """Operations on what the brokers know: producer state, logs, epochs, markers, brokers, groups.
 
     Each returns once it is done. Raises FaultError for arguments that make no sense, ApiError for what the cluster

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from minibroker.security.sasl import Authentication
 
 
-class Link(Protocol):
+class Channel(Protocol):
     """The connection itself, for what goes past the usual one answer a request."""
 
     def push(self, buffers: list[Buffer]) -> None:
@@ -34,7 +34,7 @@ class Link(Protocol):
 class ConnectionInfo:
     """The client of a connection, and the local address that it connected to.
 
-    link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
+    channel: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
     authentication: the SASL exchange of the connection, None where the listener wants none.
     """
 
@@ -46,6 +46,6 @@ class ConnectionInfo:
     principal: str = "User:ANONYMOUS"
     software_name: str = "unknown"
     software_version: str = "unknown"
-    link: Link | None = None
+    channel: Channel | None = None
     server_name: str = ""
     authentication: Authentication | None = None

@@ -24,18 +24,10 @@ R = TypeVar("R", bound=Response)
 DEFAULT_TIMEOUT: Final = 30.0
 PATIENCE: Final = 30.0
 """Seconds until an error that should pass is given up."""
+_COORDINATOR_SECONDS: Final = 2.5
+"""How long a coordinator is asked for: its topic may just be in the making."""
 _PAUSE: Final = 0.05
-_MOVED: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""Errors of a leader after which a client looks for it again."""
+RETRIABLE: Final = frozenset(code for code in ErrorCode if code.retriable)
 
 
 class ClusterClient:
@@ -53,6 +45,8 @@ class ClusterClient:
         self.security = security
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[tuple[str, int], Address | None] = {}
+        self._brokers: dict[int, Address] = {}
+        self._versions: dict[int, tuple[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connections": {}, "_leaders": {}}
@@ -70,19 +64,24 @@ class ClusterClient:
 
     # -- one broker --------------------------------------------------------------------------------------------------
 
+    def connect(self, address: Address) -> Connection:
+        """A connection of the caller's own, ready for requests. Raises BrokerFailed."""
+        return self.security.connect(address, self.timeout)
+
     def ask(self, address: Address, request: Request, response: type[R], version: int) -> R:
         """One request to one broker. A connection that was closed since the request before is made anew."""
         known = address in self._connections
         try:
             with self._connected(address) as connection:
                 answer = connection.ask(request, version, self.client_id, self.timeout)
-        except NotConnected:
-            raise
-        except ConnectionClosed as error:
-            if not known:
-                doubt = "" if self.security != PLAINTEXT else "; does this listener want TLS or a password?"
-                raise ConnectionClosed(f"{error}{doubt}") from None
-            return self.ask(address, request, response, version)
+        except BrokerFailed as error:
+            closed = isinstance(error, ConnectionClosed) and not isinstance(error, NotConnected)
+            if closed and known:
+                return self.ask(address, request, response, version)
+            place, said = f"{address[0]}:{address[1]}", str(error)
+            if closed and not self._brokers and self.security == PLAINTEXT:
+                said += "; does this listener want TLS or a password?"
+            raise type(error)(said if place in said else f"{place}: {said}") from None
         assert isinstance(answer, response)
         return answer
 
@@ -91,13 +90,12 @@ class ClusterClient:
         """The connection to a broker, which is given up when a request fails on it."""
         try:
             if address not in self._connections:
-                self._connections[address] = self.security.connect(address, self.timeout)
+                self._connections[address] = self.connect(address)
             yield self._connections[address]
-        except BrokerFailed as error:
+        except BrokerFailed:
             if address in self._connections:
                 self._connections.pop(address).close()
-            place = f"{address[0]}:{address[1]}"
-            raise error if place in str(error) else type(error)(f"{place}: {error}") from None
+            raise
 
     def ask_any(self, request: Request, response: type[R], version: int) -> R:
         """One request to the first bootstrap broker that answers."""
@@ -109,25 +107,50 @@ class ClusterClient:
                 continue
         return self.ask(last, request, response, version)
 
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key → lowest and highest version, asked once."""
+        if self._versions is None:
+            answer = self.ask_any(m.ApiVersionsRequest(), m.ApiVersionsResponse, 0)
+            self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        return self._versions
+
+    def version(self, request: type[Request], at_most: int) -> int:
+        """The version to ask with: the brokers' highest, but no more than `at_most`."""
+        low, high = self.versions().get(request.__api_key__, request.__versions__)
+        return max(low, min(at_most, high))
+
     # -- the broker that a request is for ------------------------------------------------------------------------------
 
-    def _metadata(self, topics: Collection[str] | None) -> m.MetadataResponse:
+    def metadata(self, topics: Collection[str] | None, *, create: bool = False) -> m.MetadataResponse:
+        """Brokers and these topics, None for all; errors are in each topic. create: what is missing, if the brokers do
+        so (auto.create.topics.enable)."""
+        version = self.version(m.MetadataRequest, 12)
+        if topics is None and version == 0:
+            topics = []  # stands for all of them in that version
         named = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        return self.ask_any(m.MetadataRequest(topics=named, allow_auto_topic_creation=False), m.MetadataResponse, 5)
+        request = m.MetadataRequest(topics=named, allow_auto_topic_creation=create or version < 4)
+        answer = self.ask_any(request, m.MetadataResponse, version)
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        return answer
 
     def brokers(self) -> dict[int, Address]:
         """Node id → address."""
-        return _addresses(self._metadata([]))
+        self.metadata([])
+        return self._brokers
+
+    def controller(self) -> Address:
+        answer = self.metadata([])
+        if answer.controller_id not in self._brokers:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        return self._brokers[answer.controller_id]
 
     def leaders(self, topics: Collection[str] | None = None) -> dict[tuple[str, int], Address | None]:
         """The partitions of these topics, None for all, each with its leader's address; None without a leader."""
-        answer = self._metadata(topics)
-        brokers = _addresses(answer)
         found = {}
-        for topic in answer.topics:
+        for topic in self.metadata(topics).topics:
             require(topic.error_code, f"topic {topic.name}")
             for partition in topic.partitions:
-                found[topic.name or "", partition.partition_index] = brokers.get(partition.leader_id)
+                found[topic.name or "", partition.partition_index] = self._brokers.get(partition.leader_id)
         self._leaders |= found
         return found
 
@@ -149,30 +172,27 @@ class ClusterClient:
         version: int,
         one: Callable[[R], Any],
     ) -> Any:
-        """What `one` finds of the partition in the answer, once its error code is no transient one."""
+        """What `one` finds of the partition in the answer, once its error is not retriable."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = one(self.ask(self.leader(topic, partition), request, response, version))
-            if found.error_code not in _MOVED or time.monotonic() > deadline:
+            if found.error_code not in RETRIABLE or time.monotonic() > deadline:
                 require(found.error_code, f"{topic}-{partition}", getattr(found, "error_message", None))
                 return found
             self._leaders.pop((topic, partition), None)
             time.sleep(_PAUSE)
 
-    def coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
+    def coordinator(self, key: str, key_type: int, *, patience: float = _COORDINATOR_SECONDS) -> tuple[int, Address]:
         """Node id and address; `key_type` as FindCoordinator has it: 0 of a group, 1 of a transactional id."""
         request = m.FindCoordinatorRequest(key=key, key_type=key_type)
-        for _ in range(50):  # its topic may just be in the making
-            answer = self.ask_any(request, m.FindCoordinatorResponse, 2)
-            if answer.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                break
+        version = self.version(m.FindCoordinatorRequest, 2)
+        deadline = time.monotonic() + patience
+        while True:
+            answer = self.ask_any(request, m.FindCoordinatorResponse, version)
+            if answer.error_code not in RETRIABLE or time.monotonic() > deadline:
+                require(answer.error_code, f"the coordinator of {key}", answer.error_message)
+                return answer.node_id, (answer.host, answer.port)
             time.sleep(_PAUSE)
-        require(answer.error_code, f"the coordinator of {key}", answer.error_message)
-        return answer.node_id, (answer.host, answer.port)
-
-
-def _addresses(metadata: m.MetadataResponse) -> dict[int, Address]:
-    return {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
 
 
 def require(code: int, subject: str, message: str | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import socket
 import time
@@ -45,6 +46,16 @@ def parse_address(text: str) -> Address:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def servers(text: str) -> str:
+    """An option's HOST:PORT[,HOST:PORT…]. Raises argparse.ArgumentTypeError."""
+    try:
+        for server in text.split(","):
+            parse_address(server)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 class Connection:
@@ -106,14 +117,15 @@ class Connection:
     def ask(self, request: Request, version: int, client_id: str, timeout: float) -> Response:
         """Send a request and return its response. Raises BrokerFailed."""
         self.correlation_id += 1
-        self.send_frame(encode_request(request, version, self.correlation_id, client_id))
-        frame = self.receive(timeout)
-        if int.from_bytes(frame[:4], "big", signed=True) != self.correlation_id:
-            raise BrokerFailed("the answer belongs to another request")
         try:
+            self.send_frame(encode_request(request, version, self.correlation_id, client_id))
+            frame = self.receive(timeout)
+            if int.from_bytes(frame[:4], "big", signed=True) != self.correlation_id:
+                raise BrokerFailed("the answer belongs to another request")
             return decode_response(frame, request.__api_key__, version)
-        except Malformed as exc:
-            raise BrokerFailed(f"response: {exc}") from None
+        except (BrokerFailed, Malformed) as exc:
+            kind = type(exc) if isinstance(exc, BrokerFailed) else BrokerFailed
+            raise kind(f"{type(request).__name__.removesuffix('Request')} v{version}: {exc}") from None
 
     def close(self) -> None:
         self._socket.close()

@@ -33,8 +33,9 @@ class ReadingClient(ClusterClient):
         request = kind(
             replica_id=-1, isolation_level=isolation, topics=[kind.ListOffsetsTopic(name=topic, partitions=[entry])]
         )
-        answered = m.ListOffsetsResponse
-        return int(self.ask_leader(topic, partition, request, answered, 5, lambda a: a.topics[0].partitions[0]).offset)
+        answered, version = m.ListOffsetsResponse, self.version(kind, 5)
+        found = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
+        return int(found.offset)
 
     def fetch(self, topic: str, partition: int, offset: int, isolation: int = READ_UNCOMMITTED) -> Fetched:
         """Whole batches from the one that holds `offset` on."""

@@ -22,7 +22,7 @@ HANGING_AFTER_MS: Final = 15 * 60_000 + 5 * 60_000
 DescribedState = m.DescribeTransactionStateResponse.TransactionState
 Described = m.DescribeTransactionsResponse.TransactionState
 Listed = m.ListTransactionsResponse.TransactionState
-Producer = m.DescribeProducersResponse.ProducerState
+ProducerState = m.DescribeProducersResponse.ProducerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class OpenTransaction:
 
     topic: str
     partition: int
-    producer: Producer
+    producer: ProducerState
 
 
 class TransactionsClient(TransactionalClient):
@@ -88,14 +88,14 @@ class TransactionsClient(TransactionalClient):
             states.update(zip(ids, answer.transaction_states, strict=True))
         return states
 
-    def producers(self, topic: str, partition: int) -> list[Producer]:
+    def producers(self, topic: str, partition: int) -> list[ProducerState]:
         """What the leader of a partition knows of its producers."""
         request = m.DescribeProducersRequest(
             topics=[m.DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])]
         )
         kind = m.DescribeProducersResponse
         found = self.ask_leader(topic, partition, request, kind, 0, lambda answer: answer.topics[0].partitions[0])
-        producers: list[Producer] = found.active_producers
+        producers: list[ProducerState] = found.active_producers
         return producers
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
@@ -103,7 +103,7 @@ class TransactionsClient(TransactionalClient):
         producer = self.init_producer_id(transactional_id, 1)
         return producer.producer_id, producer.producer_epoch
 
-    def abort(self, topic: str, partition: int, start_offset: int) -> Producer:
+    def abort(self, topic: str, partition: int, start_offset: int) -> ProducerState:
         """Write an abort marker for the transaction that is open since `start_offset`, which its coordinator has lost
         (Admin.abortTransaction). Raises ValueError when none is."""
         found = [p for p in self.producers(topic, partition) if p.current_txn_start_offset == start_offset]

@@ -26,7 +26,7 @@ from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapsho
 log = get_logger(__name__)
 
 
-def adopt(
+def bootstrap(
     state: ControllerState, directories: Sequence[DataDirectory], *, new: bool, transaction_version: int | None
 ) -> None:
     """Bring everything that `directories` hold into the metadata.
@@ -39,7 +39,7 @@ def adopt(
     kraft = _kraft(directories) if new else None
     if kraft is not None:
         _take_over(state, kraft, transaction_version)
-    _adopt_topics(state, directories, kraft.topics if kraft is not None else {})
+    _bootstrap_topics(state, directories, kraft.topics if kraft is not None else {})
 
 
 def _kraft(directories: Iterable[DataDirectory]) -> KraftMetadata | None:
@@ -81,7 +81,7 @@ def _known_broker_configs(node: str, configs: Mapping[str, str]) -> dict[str, st
     return known
 
 
-def _adopt_topics(
+def _bootstrap_topics(
     state: ControllerState, directories: Sequence[DataDirectory], described: Mapping[str, KraftTopic]
 ) -> None:
     found: dict[str, dict[int, list[int]]] = {}

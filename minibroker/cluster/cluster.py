@@ -9,7 +9,7 @@ from typing import cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
-from minibroker.cluster.bootstrap import adopt
+from minibroker.cluster.bootstrap import bootstrap
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.leaders import Leaders
@@ -165,7 +165,7 @@ class Cluster:
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
-        adopt(state, self._directories, new=new, transaction_version=level)
+        bootstrap(state, self._directories, new=new, transaction_version=level)
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):

@@ -14,8 +14,8 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 if TYPE_CHECKING:
     from minibroker.controller.controller import Controller
 
-Coordinator = Literal["transaction", "group"]
-_TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
+CoordinatorType = Literal["transaction", "group"]
+_TOPICS: dict[CoordinatorType, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
 
 
 class Metadata(Protocol):
@@ -81,7 +81,7 @@ class Leaders:
             outcome.result()
         return outcome
 
-    def move_coordinator(self, kind: Coordinator, key: str, to: int) -> Deferred[None]:
+    def move_coordinator(self, kind: CoordinatorType, key: str, to: int) -> Deferred[None]:
         """Make broker `to` coordinate a transactional id or a group, and all others of its partition with it."""
         name = _TOPICS[kind]
         topic = self._metadata.image.topics.get(name)
@@ -89,7 +89,7 @@ class Leaders:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} does not exist yet")
         return self.move_leader(name, partition_for(key, len(topic.partitions)), to)
 
-    def coordinator(self, kind: Coordinator, key: str) -> int | None:
+    def coordinator(self, kind: CoordinatorType, key: str) -> int | None:
         """Node id of the coordinator of a transactional id or group; None while there is none."""
         topic = self._metadata.image.topics.get(_TOPICS[kind])
         if topic is None:

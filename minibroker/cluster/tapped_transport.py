@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.context import CloseConnection, RequestContext
-from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import between_brokers, rows
+from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -26,7 +26,7 @@ _frame_start = Struct(">ii").unpack_from
 class SentTap(Protocol):
     """Stands between a broker that sends a request and the way to where it is sent."""
 
-    def serve(self, exchange: Exchange) -> Deferred[Any]:
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
         """The response, its frame, or None where none comes."""
 
 
@@ -46,9 +46,9 @@ class TappedTransport:
         line = self._lines.get(node_id)
         if line is None:
             line = self._lines[node_id] = _Line(node_id)
-        exchange = _Sent(self, self.broker, line, request, api_version)
-        answer = line.expect(exchange)
-        self.tap.serve(exchange).then(partial(line.served, exchange))
+        tapped = _Sent(self, self.broker, line, request, api_version)
+        answer = line.expect(tapped)
+        self.tap.serve(tapped).then(partial(line.served, tapped))
         return answer
 
     @property
@@ -68,11 +68,11 @@ class TappedTransport:
 
 
 class _Line:
-    """The connection of one broker to another node, with the requests that wait for their answers (`Link`)."""
+    """The connection of one broker to another node, with the requests that wait for their answers (`Channel`)."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.info = ConnectionInfo(listener="INTERNAL", link=self)
+        self.info = ConnectionInfo(listener="INTERNAL", channel=self)
         self._count = 0
         self._waiting: dict[int, tuple[_Sent, Deferred[Response]]] = {}
 
@@ -86,23 +86,23 @@ class _Line:
     def hold(self, size: int) -> None:
         """Brokers read what they are sent."""
 
-    def expect(self, exchange: _Sent) -> Deferred[Response]:
+    def expect(self, tapped: _Sent) -> Deferred[Response]:
         answer: Deferred[Response] = Deferred()
-        self._waiting[exchange.correlation_id] = (exchange, answer)
+        self._waiting[tapped.correlation_id] = (tapped, answer)
         return answer
 
-    def served(self, exchange: _Sent, done: Deferred[Any]) -> None:
+    def served(self, tapped: _Sent, done: Deferred[Any]) -> None:
         try:
             answer = done.result()
-            buffers = answer if type(answer) is list else exchange.encode(answer)
+            buffers = answer if type(answer) is list else tapped.encode(answer)
         except Exception as error:
-            self.fail(exchange, error)
+            self.fail(tapped, error)
         else:
             if buffers is not None:
                 self.push(buffers)
 
-    def fail(self, exchange: _Sent, error: Exception) -> None:
-        _, answer = self._waiting.pop(exchange.correlation_id, (exchange, None))
+    def fail(self, tapped: _Sent, error: Exception) -> None:
+        _, answer = self._waiting.pop(tapped.correlation_id, (tapped, None))
         if answer is not None:
             answer.fail(error if isinstance(error, ApiError) else _broken(str(error)))
 
@@ -118,11 +118,11 @@ class _Line:
             if waiting is None:  # to nothing that was asked: no client trusts such a connection any further
                 self.reset()
                 return
-            exchange, answer = self._waiting.pop(correlation_id)
+            tapped, answer = self._waiting.pop(correlation_id)
             try:
-                answer.resolve(exchange.decode(data[position + 4 : end]))
+                answer.resolve(tapped.decode(data[position + 4 : end]))
             except (Malformed, ValueError) as error:
-                answer.fail(_broken(f"the answer to {exchange.api.name} cannot be read: {error}"))
+                answer.fail(_broken(f"the answer to {tapped.api.name} cannot be read: {error}"))
             position = end
 
     def reset(self) -> None:
@@ -134,7 +134,7 @@ class _Line:
         raise NotImplementedError("brokers are not throttled")
 
 
-class _Sent(Exchange):
+class _Sent(TappedRequest):
     """A request on its way from one broker to another."""
 
     __slots__ = ("_bytes", "_line", "_transport")
@@ -163,7 +163,7 @@ class _Sent(Exchange):
             self._bytes = encode_request(self.request, self.version, self.correlation_id, self.context.client_id)
         return self._bytes
 
-    def copy(self) -> Exchange:
+    def copy(self) -> TappedRequest:
         assert self._transport.broker is not None
         request = self.api.request.decode(self.request.encode(self.version), self.version)
         return _Sent(self._transport, self._transport.broker, self._line, request, self.version)

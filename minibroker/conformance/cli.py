@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from minibroker.client.connection import Address, parse_address
+from minibroker.client.connection import servers
 from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.progress import ProgressLine
@@ -41,7 +41,7 @@ _COMMAND = "minibroker conformance"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, for a parser of its own or a subcommand's."""
-    parser.add_argument("--bootstrap", required=True, type=_address, metavar="HOST:PORT", help="any broker")
+    parser.add_argument("--bootstrap", required=True, type=servers, metavar="HOST:PORT", help="any broker")
     add_command_config(parser)
     parser.add_argument("files", nargs="*", type=Path, help="scenario files (default: the bundled ones)")
     parser.add_argument("--only", metavar="GLOB", help="only scenarios whose name matches")
@@ -102,13 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="print every response; one scenario at a time")
 
 
-def _address(text: str) -> Address:
-    try:
-        return parse_address(text)
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (default: the process's); returns the exit status."""
     parser = argparse.ArgumentParser(prog="minibroker conformance", description=__doc__)
@@ -162,8 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         if not arguments.keep:
             traces.remove(cluster.for_the_last_time())
-    host, port = arguments.bootstrap
-    verdict = Verdict(f"{host}:{port}", arguments.expect, started, results, time.monotonic() - begun)
+    verdict = Verdict(arguments.bootstrap, arguments.expect, started, results, time.monotonic() - begun)
     try:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
             print(f"wrote {path}")

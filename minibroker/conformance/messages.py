@@ -142,10 +142,10 @@ def _single(shapes: Shapes, code: str, struct: type[Struct] | None, value: Any, 
 
 
 def decode_response(
-    frame: bytearray, api: str, version: int, *, header_version: int | None = None, exact: bool = True
+    frame: bytearray, api: str, version: int, *, header_version: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are none; with
-    `exact` also for bytes left over."""
+    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are none or left
+    over."""
     response = apis()[api][1]
     if header_version is None:  # ApiVersions always has 0 (KIP-511), others 1 in flexible versions
         header_version = int(api != API_VERSIONS and version >= first_flexible_version(api_key(api)))
@@ -154,7 +154,7 @@ def decode_response(
         body, end = response.decode_from(frame, version, pos)
     except Malformed as exc:
         raise ScenarioFailed(f"response is malformed: {exc}") from None
-    if exact and end != len(frame):
+    if end != len(frame):
         raise ScenarioFailed(f"{len(frame) - end} bytes left over after the {api} v{version} response")
     return header.correlation_id, _fields(_shapes(response, version), body)
 

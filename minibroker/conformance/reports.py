@@ -7,7 +7,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Final
 
-from minibroker.testing.reports import Case, junit, page
+from minibroker.testing.reports import JunitCase, junit, page
 
 from .results import Result, Status, Verdict
 
@@ -49,10 +49,10 @@ def as_junit(verdict: Verdict) -> str:
     return junit([_case(result) for result in verdict.results], "conformance", verdict.started)
 
 
-def _case(result: Result) -> Case:
+def _case(result: Result) -> JunitCase:
     failed = result.outcome is Status.FAILED
     passed = result.outcome is Status.PASSED
-    return Case(
+    return JunitCase(
         result.scenario.group,
         result.scenario.name,
         result.seconds,

@@ -7,7 +7,7 @@ from typing import Any
 
 from minibroker.client.connection import Address
 
-from .cluster import GROUP, TRANSACTION, ClusterUnderTest
+from .cluster import ClusterUnderTest
 from .requests import targets
 from .scenario import Step
 from .values import resolve
@@ -63,7 +63,7 @@ class Router:
         """Where to send a step's request; what belongs nowhere in particular goes to the bootstrap address."""
         key = self._key(step, body)
         if key is None:
-            return self._cluster.bootstrap
+            return self._cluster.bootstrap[0]
         if key not in self._known:
             self._known[key] = self._find(*key)
         return self._known[key]
@@ -90,14 +90,10 @@ class Router:
     def _find(self, kind: str, argument: str) -> Address:
         if not self._moved and (sole := self._cluster.sole_broker()) is not None:
             return sole
-        if kind == "txn":
-            return self._cluster.coordinator(argument, TRANSACTION)
-        if kind == "group":
-            return self._cluster.coordinator(argument, GROUP)
-        if kind == "controller":
-            return self._cluster.controller()
+        if kind != "leader":
+            return self._cluster.address(kind, argument)
         (target,) = targets(argument, self._variables)
-        return self._cluster.leader(target.topic, target.partition)
+        return self._cluster.address(kind, target.topic, target.partition)
 
 
 def _named(kind: str, name: Any) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from minibroker.client.connection import Address, Connection
 
-from .cluster import CLIENT_ID, TRANSIENT, ClusterUnderTest
+from .cluster import ClusterUnderTest
 from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
@@ -20,6 +20,17 @@ from .routing import Router
 from .scenario import ANY_VERSION, KAFKA, Scenario, Step
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
 
+_TRANSIENT = frozenset(
+    {
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "NOT_LEADER_OR_FOLLOWER",
+        "LEADER_NOT_AVAILABLE",
+    }
+)
+"""Errors after which `retry: true` asks again."""
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 2.0
@@ -199,7 +210,7 @@ class ScenarioRun:
             self._version(step),
             body,
             correlation_id=connection.correlation_id,
-            client_id=header.get("clientId", CLIENT_ID),
+            client_id=header.get("clientId", self.cluster.client_id),
             header=header,
             raw_body=raw_body,
         )
@@ -245,7 +256,7 @@ class ScenarioRun:
         """The response that counts: asked again while it is a transient error or not what `until` wants."""
         deadline = time.monotonic() + float(step.get("within", self.options.patience))
         retry = step.get("retry") or []
-        again = TRANSIENT if retry is True else frozenset(retry)
+        again = _TRANSIENT if retry is True else frozenset(retry)
         while True:
             response = self._receive(self._send(step, router), self._timeout(step))
             late = time.monotonic() > deadline
@@ -270,7 +281,7 @@ class ScenarioRun:
 
     def _raw(self, step: Step) -> None:
         raw = step.get("raw")
-        connection = self._connection(step.get("conn", "main"), self.cluster.bootstrap)
+        connection = self._connection(step.get("conn", "main"), self.cluster.bootstrap[0])
         connection.send((bytes.fromhex(raw) if isinstance(raw, str) else as_bytes(raw)) or b"")
         if step.get("outcome"):
             self._check_outcome(step, connection)

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Callable
 
 from minibroker.client.connection import Address
+from minibroker_protocol import messages as m
 
 from .cluster import ClusterUnderTest
 from .failure import ScenarioFailed
-from .messages import api_key
 
 _FIXED = frozenset({"", "g"})
 """Groups of scenarios that are about the empty name, or are raw bytes."""
@@ -29,7 +29,7 @@ class Traces:
         self._prefix = prefix
         self._others: set[str] = set()
         with contextlib.suppress(ScenarioFailed):
-            for address in cluster.every_broker():
+            for address in cluster.brokers().values():
                 self._others.update(_groups(cluster, address))
 
     def remove(self, cluster: ClusterUnderTest) -> None:
@@ -43,47 +43,47 @@ class Traces:
 def remove(cluster: ClusterUnderTest, topics: Callable[[str], bool], groups: Callable[[str], bool]) -> None:
     """Delete the topics and groups of these names; members that a group still has are made to leave."""
     with contextlib.suppress(ScenarioFailed):
-        for address in cluster.every_broker():
+        for address in cluster.brokers().values():
             own = [group for group in _groups(cluster, address) if groups(group)]
             if own:
                 _remove_groups(cluster, address, own)
     with contextlib.suppress(ScenarioFailed):
-        if chosen := [name for name in cluster.every_topic() if topics(name)]:
+        if chosen := [topic.name for topic in cluster.metadata(None).topics if topic.name and topics(topic.name)]:
             cluster.delete_topics(chosen)
 
 
 def _groups(cluster: ClusterUnderTest, address: Address) -> list[str]:
     """Those that this broker coordinates."""
-    if api_key("ListGroups") not in cluster.versions():
+    if not cluster.serves(m.ListGroupsRequest):
         return []
-    listed = cluster.ask(address, "ListGroups", cluster.version("ListGroups", 2), {})["groups"]
-    return [group["groupId"] for group in listed]
+    listed = cluster.ask_at_most(address, m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups
+    return [group.group_id for group in listed]
 
 
 def _remove_groups(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
-    known = cluster.versions()
     with contextlib.suppress(ScenarioFailed):
         _empty_classic(cluster, address, groups)
-    if api_key("ConsumerGroupDescribe") in known:
+    if cluster.serves(m.ConsumerGroupDescribeRequest):
         with contextlib.suppress(ScenarioFailed):
             _empty_consumer(cluster, address, groups)
-    if api_key("DeleteGroups") in known:
-        cluster.ask(address, "DeleteGroups", cluster.version("DeleteGroups", 1), {"groupsNames": groups})
+    if cluster.serves(m.DeleteGroupsRequest):
+        cluster.ask_at_most(address, m.DeleteGroupsRequest(groups_names=groups), m.DeleteGroupsResponse, 1)
 
 
 def _empty_classic(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
-    body = {"groups": groups}
-    described = cluster.ask(address, "DescribeGroups", cluster.version("DescribeGroups", 5), body)["groups"]
-    for group in described:
-        if members := [{"memberId": member["memberId"]} for member in group["members"]]:
-            leaving = {"groupId": group["groupId"], "members": members}
-            cluster.ask(address, "LeaveGroup", cluster.version("LeaveGroup", 5), leaving)
+    request = m.DescribeGroupsRequest(groups=groups)
+    kind = m.LeaveGroupRequest
+    for group in cluster.ask_at_most(address, request, m.DescribeGroupsResponse, 5).groups:
+        if members := [kind.MemberIdentity(member_id=member.member_id) for member in group.members]:
+            leaving = kind(group_id=group.group_id, members=members)
+            cluster.ask_at_most(address, leaving, m.LeaveGroupResponse, 5)
 
 
 def _empty_consumer(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
-    body = {"groupIds": groups, "includeAuthorizedOperations": False}
-    described = cluster.ask(address, "ConsumerGroupDescribe", 0, body)["groups"]
-    for group in described:
-        for member in group["members"]:
-            leaving = {"groupId": group["groupId"], "memberId": member["memberId"], "memberEpoch": -1}
-            cluster.ask(address, "ConsumerGroupHeartbeat", 0, leaving)
+    request = m.ConsumerGroupDescribeRequest(group_ids=groups, include_authorized_operations=False)
+    for group in cluster.ask(address, request, m.ConsumerGroupDescribeResponse, 0).groups:
+        for member in group.members:
+            leaving = m.ConsumerGroupHeartbeatRequest(
+                group_id=group.group_id, member_id=member.member_id, member_epoch=-1
+            )
+            cluster.ask(address, leaving, m.ConsumerGroupHeartbeatResponse, 0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from minibroker.control.group import Caller, Group, in_thread
+from minibroker.control.command_group import Caller, CommandGroup, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.kernel.fault_error import FaultError
@@ -18,7 +18,7 @@ class NeverFired(AssertionError):
     """A rule was set and no request came that it could act on; the test proved nothing about it."""
 
 
-class Control(Group):
+class Control(CommandGroup):
     """faults, clock, state: three groups of commands; `exchanges` what was recorded."""
 
     def __init__(self, caller: Caller) -> None:
@@ -48,7 +48,7 @@ class Control(Group):
         return found
 
 
-class Fault(Group):
+class Fault(CommandGroup):
     """One rule that is set. As a context manager it is removed at the end, and must have acted by then."""
 
     def __init__(self, caller: Caller, given: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Fault(Group):
         return f"fault {self.id} ({self.rule['action']['name']} on {told})"
 
 
-class Faults(Group):
+class Faults(CommandGroup):
     """The rules of a cluster; the first that fits a request acts on it."""
 
     def __init__(self, caller: Caller) -> None:
@@ -209,7 +209,7 @@ class Faults(Group):
             fault.check()
 
 
-class Clock(Group):
+class Clock(CommandGroup):
     """The broker clock: transaction timeouts, expirations, retention and sweeps follow it; sockets do not."""
 
     @property

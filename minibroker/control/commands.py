@@ -18,7 +18,7 @@ from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 from minibroker.trace.recorder import Recorder
-from minibroker.trace.tap import ExchangeTap
+from minibroker.trace.tap import RequestTap
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
@@ -40,7 +40,7 @@ class Commands:
         self.timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
-        self.tap = ExchangeTap(
+        self.tap = RequestTap(
             self.engine.serve,
             wall_ms=lambda: time.time_ns() // 1_000_000,
             monotonic_ms=lambda: time.perf_counter() * 1000,

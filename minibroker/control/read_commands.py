@@ -19,7 +19,7 @@ from minibroker_protocol.records import decode_records, iter_batches
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.coordinators.transactions.metadata import Entry
+    from minibroker.coordinators.transactions.metadata import TransactionEntry
     from minibroker.kernel.clock import Timers
     from minibroker.partitions.partition import Partition
     from minibroker.trace.recorder import Recorder
@@ -206,7 +206,7 @@ def _told(data: Any) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _transaction(transactional_id: str, entry: Entry) -> dict[str, Any]:
+def _transaction(transactional_id: str, entry: TransactionEntry) -> dict[str, Any]:
     from minibroker.coordinators.transactions.queries import partitions_of, start_of
 
     metadata, started = entry.metadata, start_of(entry)

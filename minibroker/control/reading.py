@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from minibroker.control.group import in_thread
+from minibroker.control.command_group import in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ _PAGE_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
-Run = Callable[[str, Mapping[str, Any]], Future[Any]]
+BeginCommand = Callable[[str, Mapping[str, Any]], Future[Any]]
 """Begins a command where the cluster runs."""
 
 
@@ -60,7 +60,7 @@ class ControlServer:
         self,
         address: tuple[str, int],
         token: str,
-        run: Run,
+        run: BeginCommand,
         description: Callable[[], Any],
         page: LivePage | None = None,
     ) -> None:

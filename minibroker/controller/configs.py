@@ -17,7 +17,7 @@ from minibroker.config.types import ConfigType
 from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
-from minibroker.metadata.config_resources import ResourceType
+from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -50,7 +50,7 @@ class ConfigControl:
         kind = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
         def work(resource: Any) -> Callable[[], None]:
-            if resource.resource_type == ResourceType.BROKER_LOGGER:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 return partial(self._alter_loggers, resource, validate_only=request.validate_only)
             return partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
 
@@ -67,25 +67,25 @@ class ConfigControl:
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name
-        if kind == ResourceType.TOPIC:
+        if kind == ConfigResourceType.TOPIC:
             self._alter_topic(name, change, validate_only=validate_only)
-        elif kind == ResourceType.BROKER:
+        elif kind == ConfigResourceType.BROKER:
             self._alter_broker(name, change, validate_only=validate_only)
-        elif kind == ResourceType.GROUP:
+        elif kind == ConfigResourceType.GROUP:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-            self._alter_other(ResourceType.GROUP, name, change, validate_only=validate_only)
-        elif kind == ResourceType.CLIENT_METRICS:
+            self._alter_other(ConfigResourceType.GROUP, name, change, validate_only=validate_only)
+        elif kind == ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-            self._alter_other(ResourceType.CLIENT_METRICS, name, change, validate_only=validate_only)
+            self._alter_other(ConfigResourceType.CLIENT_METRICS, name, change, validate_only=validate_only)
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
-    def _alter_other(self, kind: ResourceType, name: str, change: Change, *, validate_only: bool) -> None:
+    def _alter_other(self, kind: ConfigResourceType, name: str, change: Change, *, validate_only: bool) -> None:
         current = self._state.image.configs_of(kind, name)
         wanted = change(current)
-        if kind is ResourceType.GROUP:
+        if kind is ConfigResourceType.GROUP:
             validate_group_config(wanted, self._state.settings)
         else:
             validate_client_metrics(wanted)

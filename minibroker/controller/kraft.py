@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minibroker.kernel.logs import get_logger
-from minibroker.metadata.config_resources import ResourceType
+from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
@@ -158,11 +158,11 @@ class _Replay:
         return self.metadata.topics[name]
 
     def _config(self, record: ConfigRecord) -> None:
-        if record.resource_type == ResourceType.TOPIC:
+        if record.resource_type == ConfigResourceType.TOPIC:
             configs = self._configs.setdefault(record.resource_name, {})
-        elif record.resource_type == ResourceType.BROKER:
+        elif record.resource_type == ConfigResourceType.BROKER:
             configs = self.metadata.broker_configs.setdefault(record.resource_name, {})
-        elif record.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        elif record.resource_type in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
             key = record.resource_type, record.resource_name
             configs = self.metadata.resource_configs.setdefault(key, {})
         else:

@@ -14,7 +14,7 @@ from minibroker.coordinators.transactions import end_txn as ends
 from minibroker.coordinators.transactions import expiry, queries
 from minibroker.coordinators.transactions import init_producer_id as inits
 from minibroker.coordinators.transactions import partitions as joins
-from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionEntry
 from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard
 from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
 from minibroker.kernel.clock import TimerHandle
@@ -223,7 +223,7 @@ class TransactionService:
         )
         return self.host.execute(index, outcome)
 
-    def describe(self, transactional_id: str) -> Entry:
+    def describe(self, transactional_id: str) -> TransactionEntry:
         """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND) too."""
         _, shard = self._shard_for(transactional_id)
         entry = queries.describe(shard, transactional_id)
@@ -231,7 +231,7 @@ class TransactionService:
             entry.volatile.joins_to_refuse = 0  # a client that has seen the transaction complete is not refused
         return entry
 
-    def entries(self) -> list[tuple[str, Entry]]:
+    def entries(self) -> list[tuple[str, TransactionEntry]]:
         """Every transactional id as it is now; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being
         loaded."""
         if self.host.loading:

@@ -25,18 +25,18 @@ class BadPattern(ValueError):
 
 
 @dataclass(slots=True)
-class Node:
+class Regexp:
     """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op)."""
 
     kind: str
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Regexp, ...] = ()
     test: Test | None = None
     low: int = 0
     high: int = -1
     op: str = ""
 
 
-_EMPTY: Final = Node("empty")
+_EMPTY: Final = Regexp("empty")
 
 _ESCAPED: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _DIGITS: Final = frozenset("0123456789")
@@ -123,7 +123,7 @@ class Parser:
         if self.left < 0:
             raise BadPattern("the pattern is too large")
 
-    def parse(self) -> Node:
+    def parse(self) -> Regexp:
         node = self.alternation()
         if self.at < len(self.text):
             raise BadPattern(f"unexpected ')' at {self.at}")
@@ -144,15 +144,15 @@ class Parser:
         self.at += 1
         return self.text[self.at - 1]
 
-    def alternation(self) -> Node:
+    def alternation(self) -> Regexp:
         branches = [self.concatenation()]
         while self.take("|"):
             self.count()
             branches.append(self.concatenation())
-        return branches[0] if len(branches) == 1 else Node("alternate", tuple(branches))
+        return branches[0] if len(branches) == 1 else Regexp("alternate", tuple(branches))
 
-    def concatenation(self) -> Node:
-        parts: list[Node] = []
+    def concatenation(self) -> Regexp:
+        parts: list[Regexp] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             if self.take("\\Q"):
                 end = self.text.find("\\E", self.at)
@@ -164,9 +164,9 @@ class Parser:
             else:
                 parts.append(self.atom())
             parts[-1] = self.repeated(parts[-1])
-        return Node("concat", tuple(parts)) if parts else _EMPTY
+        return Regexp("concat", tuple(parts)) if parts else _EMPTY
 
-    def repeated(self, node: Node) -> Node:
+    def repeated(self, node: Regexp) -> Regexp:
         bounds = self.bounds()
         if bounds is None:
             return node
@@ -174,7 +174,7 @@ class Parser:
         at = self.at
         if self.bounds() is not None:
             raise BadPattern(f"repetition of a repetition at {at}")
-        return Node("repeat", (node,), low=bounds[0], high=bounds[1])
+        return Regexp("repeat", (node,), low=bounds[0], high=bounds[1])
 
     def bounds(self) -> tuple[int, int] | None:
         """What a quantifier says, None when there is none; ``{`` that begins no quantifier is a literal."""
@@ -193,30 +193,32 @@ class Parser:
             raise BadPattern(f"repetition {{{low}{comma}{high}}} is not possible, the limit is {MAX_REPEAT}")
         return bounds
 
-    def atom(self) -> Node:
+    def atom(self) -> Regexp:
         self.count()
         c = self.next("an expression")
         if c == "(":
             return self.group()
         if c == "[":
-            return Node("char", test=self.char_class())
+            return Regexp("char", test=self.char_class())
         if c == ".":
-            return Node("char", test=lambda c: True) if "s" in self.flags else self.char(_one_of(frozenset("\n"), True))
+            return (
+                Regexp("char", test=lambda c: True) if "s" in self.flags else self.char(_one_of(frozenset("\n"), True))
+            )
         if c in "*+?":
             raise BadPattern(f"nothing to repeat at {self.at - 1}")
         if c == "^":
-            return Node("assert", op="line start" if "m" in self.flags else "start")
+            return Regexp("assert", op="line start" if "m" in self.flags else "start")
         if c == "$":
-            return Node("assert", op="line end" if "m" in self.flags else "end")
+            return Regexp("assert", op="line end" if "m" in self.flags else "end")
         return self.escape() if c == "\\" else self.literal(c)
 
-    def literal(self, c: str) -> Node:
+    def literal(self, c: str) -> Regexp:
         return self.char(c.__eq__)
 
-    def char(self, test: Test) -> Node:
-        return Node("char", test=_folded(test) if "i" in self.flags else test)
+    def char(self, test: Test) -> Regexp:
+        return Regexp("char", test=_folded(test) if "i" in self.flags else test)
 
-    def group(self) -> Node:
+    def group(self) -> Regexp:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadPattern(f"groups are nested more than {MAX_DEPTH} deep")
@@ -259,11 +261,11 @@ class Parser:
         found, self.at = self.text[self.at : close], close + 1
         return found
 
-    def escape(self) -> Node:
+    def escape(self) -> Regexp:
         c = self.next("an escape")
         assertions = {"A": "start", "z": "end", "b": "word boundary", "B": "no word boundary"}
         if c in assertions:
-            return Node("assert", op=assertions[c])
+            return Regexp("assert", op=assertions[c])
         test = self.escaped_class(c)
         return self.char(test) if test is not None else self.literal(self.escaped_char(c))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from minibroker.coordinators.pattern_syntax import MAX_PARTS, WORD, BadPattern, BracketClass, Node, Parser, Test
+from minibroker.coordinators.pattern_syntax import MAX_PARTS, WORD, BadPattern, BracketClass, Parser, Regexp, Test
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _MAX_EMITTED: Final = 4 * MAX_PARTS
@@ -157,7 +157,7 @@ class Pattern:
         self._program.append(instruction)
         return len(self._program) - 1
 
-    def _emit(self, node: Node) -> None:
+    def _emit(self, node: Regexp) -> None:
         self._emitted += 1
         if self._emitted > _MAX_EMITTED:  # what is empty may be repeated any number of times and adds nothing
             raise BadPattern("the pattern is too large")
@@ -173,7 +173,7 @@ class Pattern:
         elif node.kind == "repeat":
             self._emit_repetition(node.parts[0], node.low, node.high)
 
-    def _emit_alternatives(self, branches: tuple[Node, ...]) -> None:
+    def _emit_alternatives(self, branches: tuple[Regexp, ...]) -> None:
         exits = []
         for branch in branches[:-1]:
             split = self._add(_Instruction())
@@ -184,7 +184,7 @@ class Pattern:
         for leave in exits:
             self._program[leave].jumps = (len(self._program),)
 
-    def _emit_repetition(self, node: Node, low: int, high: int) -> None:
+    def _emit_repetition(self, node: Regexp, low: int, high: int) -> None:
         for _ in range(low):
             self._emit(node)
         if high < 0:

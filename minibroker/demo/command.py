@@ -61,14 +61,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _servers(text: str) -> str:
-    from minibroker.client.connection import parse_address
+    from minibroker.client.connection import servers
 
-    try:
-        for server in text.split(","):
-            parse_address(server)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+    return servers(text)
 
 
 def _unreachable(bootstrap: str) -> Exception | None:
@@ -88,11 +83,10 @@ def _unreachable(bootstrap: str) -> Exception | None:
 
 def _remove(bootstrap: str, story: Story) -> None:
     """From a broker that goes on: the story's topics and its group."""
-    from minibroker.client.connection import parse_address
     from minibroker.conformance.cluster import ClusterUnderTest
     from minibroker.conformance.traces import remove
 
-    cluster = ClusterUnderTest(parse_address(bootstrap.split(",")[0]), timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
+    cluster = ClusterUnderTest(bootstrap, timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
     with uninterrupted():
         remove(cluster, {story.source, story.target}.__contains__, {story.group}.__contains__)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Answered
-    from minibroker.handlers.exchange import Exchange
+    from minibroker.handlers.tapped_request import TappedRequest
 
 Of = Literal["answer", "request"]
 When = Literal["before", "after"]
@@ -32,7 +32,7 @@ When = Literal["before", "after"]
 
 
 class Stage(Protocol):
-    """What an action may use beside the exchange."""
+    """What an action may use beside the request."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -43,16 +43,16 @@ class Stage(Protocol):
     def hold(self) -> Deferred[None]:
         """Resolved by a release of the rule; fails with CloseConnection when the rule or the broker goes."""
 
-    def going(self, exchange: Exchange) -> Deferred[None]:
-        """Resolved once the broker of the exchange is not paused; fails with CloseConnection when it is gone."""
+    def going(self, tapped: TappedRequest) -> Deferred[None]:
+        """Resolved once the broker of the request is not paused; fails with CloseConnection when it is gone."""
 
-    def silence(self, exchange: Exchange) -> Deferred[None]:
+    def silence(self, tapped: TappedRequest) -> Deferred[None]:
         """Never resolved, for this request and all later ones of its client, until the rule goes."""
 
-    def postpone(self, exchange: Exchange, within_ms: float) -> None:
+    def postpone(self, tapped: TappedRequest, within_ms: float) -> None:
         """Serve it after the next request of its connection, or alone once the time is up."""
 
-    def later(self, ms: float, exchange: Exchange) -> None:
+    def later(self, ms: float, tapped: TappedRequest) -> None:
         """Apply it; the answer is discarded."""
 
 
@@ -71,8 +71,8 @@ class Action:
         return None
 
     @abstractmethod
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        """Serve the exchange this way. Raises CloseConnection for a connection that ends here."""
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        """Serve the request this way. Raises CloseConnection for a connection that ends here."""
 
 
 def _code(code: ErrorCode | str | int) -> ErrorCode:
@@ -96,8 +96,8 @@ class Error(Action):
     def problem(self, api: Api) -> str | None:
         return None if can_fail(api.request) else f"an answer of {api.name} has no place for an error"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        return _fail(exchange, self.code, self.message)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        return _fail(tapped, self.code, self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,16 @@ class ApplyThenError(Error):
 
     name = "apply_then_error"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        await exchange.apply()
-        return _fail(exchange, self.code, self.message)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        await tapped.apply()
+        return _fail(tapped, self.code, self.message)
 
 
-def _fail(exchange: Exchange, code: ErrorCode | str | int, message: str | None) -> Answered:
+def _fail(tapped: TappedRequest, code: ErrorCode | str | int, message: str | None) -> Answered:
     assert isinstance(code, ErrorCode)
-    if getattr(exchange.request, "acks", -1) == 0:
+    if getattr(tapped.request, "acks", -1) == 0:
         raise CloseConnection(f"fault: {code.name} for a Produce that wants no answer")
-    return exchange.encode(error_response(exchange, code, message))
+    return tapped.encode(error_response(tapped, code, message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,11 @@ class DropReply(Action):
     name = "drop_reply"
     close: bool = True
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        await exchange.apply()
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        await tapped.apply()
         if not self.close:
             await stage.hold()
-        raise CloseConnection(f"fault: the reply to {exchange.api.name} is dropped")
+        raise CloseConnection(f"fault: the reply to {tapped.api.name} is dropped")
 
 
 class _Around(Action):
@@ -139,13 +139,13 @@ class _Around(Action):
     when: When
 
     @abstractmethod
-    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None: ...
+    async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None: ...
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        response = None if self.when == "before" else await exchange.apply()
-        await self._meanwhile(exchange, stage)
-        await stage.going(exchange)
-        return exchange.encode(await exchange.apply() if self.when == "before" else response)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        response = None if self.when == "before" else await tapped.apply()
+        await self._meanwhile(tapped, stage)
+        await stage.going(tapped)
+        return tapped.encode(await tapped.apply() if self.when == "before" else response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Delay(_Around):
     ms: int
     when: When = "before"
 
-    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
+    async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
         await stage.sleep(self.ms)
 
 
@@ -167,7 +167,7 @@ class Hold(_Around):
     name = "hold"
     when: When = "before"
 
-    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
+    async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
         await stage.hold()
 
 
@@ -178,10 +178,10 @@ class Reorder(Action):
     name = "reorder"
     within_ms: int = 500
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        if exchange.context.connection.link is None:
-            return exchange.encode(await exchange.apply())
-        stage.postpone(exchange, self.within_ms)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        if tapped.context.connection.channel is None:
+            return tapped.encode(await tapped.apply())
+        stage.postpone(tapped, self.within_ms)
         return None
 
 
@@ -194,15 +194,15 @@ class Duplicate(Action):
     copies: int = 1
     after_ms: int = 0
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        copies = [exchange.copy() for _ in range(self.copies)]
-        response = await exchange.apply()
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        copies = [tapped.copy() for _ in range(self.copies)]
+        response = await tapped.apply()
         for copy in copies:
             if self.after_ms:
                 stage.later(self.after_ms, copy)
             else:
                 await copy.apply()
-        return exchange.encode(response)
+        return tapped.encode(response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +212,12 @@ class Truncate(Action):
     name = "truncate"
     keep: int = 6
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        buffers = exchange.encode(await exchange.apply()) or []
-        link = exchange.context.connection.link
-        if link is not None:
-            link.push([b"".join(buffers)[: self.keep]])
-        raise CloseConnection(f"fault: the reply to {exchange.api.name} is cut off")
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        buffers = tapped.encode(await tapped.apply()) or []
+        channel = tapped.context.connection.channel
+        if channel is not None:
+            channel.push([b"".join(buffers)[: self.keep]])
+        raise CloseConnection(f"fault: the reply to {tapped.api.name} is cut off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +239,11 @@ class Corrupt(Action):
     def for_brokers(self) -> bool:
         return self.of == "answer"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
         if self.of == "request":
-            return await self._run_on_request(exchange)
-        response = await exchange.apply()
-        buffers = exchange.encode(response)
+            return await self._run_on_request(tapped)
+        response = await tapped.apply()
+        buffers = tapped.encode(response)
         if not buffers:
             return buffers
         frame = bytearray(b"".join(buffers))
@@ -254,12 +254,12 @@ class Corrupt(Action):
         frame[min(max(at, _SIZE_BYTES), len(frame) - 1)] ^= 0xFF
         return [frame]
 
-    async def _run_on_request(self, exchange: Exchange) -> Answered:
-        body = bytearray(exchange.body)
-        at = (_end_of_records(body, exchange.request) or -1) if self.at is None else self.at
+    async def _run_on_request(self, tapped: TappedRequest) -> Answered:
+        body = bytearray(tapped.body)
+        at = (_end_of_records(body, tapped.request) or -1) if self.at is None else self.at
         body[min(max(at + (len(body) if at < 0 else 0), 0), len(body) - 1)] ^= 0xFF
         try:
-            damaged = exchange.with_body(body)
+            damaged = tapped.with_body(body)
         except Malformed as error:
             raise CloseConnection(f"fault: the request is damaged: {error}") from None
         return damaged.encode(await damaged.apply())
@@ -285,8 +285,8 @@ class Close(Action):
 
     name = "close"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        raise CloseConnection(f"fault: closed at {exchange.api.name}")
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        raise CloseConnection(f"fault: closed at {tapped.api.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +295,11 @@ class Reset(Action):
 
     name = "reset"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        link = exchange.context.connection.link
-        if link is None:
-            raise CloseConnection(f"fault: reset at {exchange.api.name}")
-        link.reset()
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        channel = tapped.context.connection.channel
+        if channel is None:
+            raise CloseConnection(f"fault: reset at {tapped.api.name}")
+        channel.reset()
         return None
 
 
@@ -309,8 +309,8 @@ class BlackHole(Action):
 
     name = "black_hole"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        await stage.silence(exchange)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        await stage.silence(tapped)
         raise CloseConnection("fault: the black hole is gone")
 
 
@@ -332,15 +332,15 @@ class Throttle(Action):
     def problem(self, api: Api) -> str | None:
         return None if _throttle_field(api) is not None else f"an answer of {api.name} has no throttle time"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        response = await exchange.apply()
-        field = _throttle_field(exchange.api)
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        response = await tapped.apply()
+        field = _throttle_field(tapped.api)
         if response is not None and field is not None:
             setattr(response, field, self.ms)
-        link = exchange.context.connection.link
-        if link is not None:
-            link.mute(self.ms)
-        return exchange.encode(response)
+        channel = tapped.context.connection.channel
+        if channel is not None:
+            channel.mute(self.ms)
+        return tapped.encode(response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,8 +366,8 @@ class Do(_Around):
         missing = named - BROKERS - carried_by(api.request)
         return f"{api.name} names no {min(missing)}" if missing else None
 
-    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
-        found = values_of(exchange, stage.cluster)
+    async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
+        found = values_of(tapped, stage.cluster)
         try:
             arguments = {name: filled(value, found) for name, value in self.arguments.items()}
         except KeyError:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.facts import Facts, facts_of
-from minibroker.faults.rules import Rule
+from minibroker.faults.rules import FaultRule
 from minibroker.handlers.context import CloseConnection, Frames
-from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis, between_brokers
+from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
@@ -40,7 +40,7 @@ class Hit:
 class SetRule:
     """A rule that is set, and what became of it. matched: requests that fit; fired: those acted on."""
 
-    def __init__(self, number: int, rule: Rule, engine: FaultEngine) -> None:
+    def __init__(self, number: int, rule: FaultRule, engine: FaultEngine) -> None:
         self.number = number
         self.rule = rule
         self.matched = 0
@@ -54,24 +54,22 @@ class SetRule:
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
-    def fires(self, exchange: Exchange, facts: Callable[[], Facts]) -> bool:
+    def fires(self, tapped: TappedRequest, facts: Callable[[], Facts]) -> bool:
         """Whether the rule acts on this request, which is counted."""
         rule = self.rule
-        if exchange.context.client_id in self.silenced and rule.match.between_brokers == exchange.between_brokers:
+        if tapped.context.client_id in self.silenced and rule.match.between_brokers == tapped.between_brokers:
             return True
         if rule.times is not None and self.fired >= rule.times:
             return False
         match = rule.match
-        if not match.fits_header(exchange) or (match.needs_facts and not match.fits(facts())):
+        if not match.fits_header(tapped) or (match.needs_facts and not match.fits(facts())):
             return False
         self.matched += 1
         if self.matched < rule.nth or (rule.probability < 1 and self._random.random() >= rule.probability):
             return False
         self.fired += 1
-        context = exchange.context
-        self.hits.append(
-            Hit(exchange.api.name, exchange.version, context.client_id, exchange.correlation_id, exchange.asked)
-        )
+        context = tapped.context
+        self.hits.append(Hit(tapped.api.name, tapped.version, context.client_id, tapped.correlation_id, tapped.asked))
         due = [w for w in self._waiting if w[0] <= self.fired]
         self._waiting = [w for w in self._waiting if w[0] > self.fired]
         for _, waiter in due:
@@ -100,21 +98,21 @@ class SetRule:
         self._held.append(held)
         return held
 
-    def going(self, exchange: Exchange) -> Deferred[None]:
-        broker = exchange.context.broker
+    def going(self, tapped: TappedRequest) -> Deferred[None]:
+        broker = tapped.context.broker
         if self.cluster.brokers.get(broker.node_id) is not broker:
             return failed(CloseConnection(f"fault: broker {broker.node_id} is gone"))
         return self.cluster.when_going(broker.node_id)
 
-    def silence(self, exchange: Exchange) -> Deferred[None]:
-        self.silenced.add(exchange.context.client_id)
+    def silence(self, tapped: TappedRequest) -> Deferred[None]:
+        self.silenced.add(tapped.context.client_id)
         return self.hold()
 
-    def postpone(self, exchange: Exchange, within_ms: float) -> None:
-        self._engine.postpone(exchange, within_ms)
+    def postpone(self, tapped: TappedRequest, within_ms: float) -> None:
+        self._engine.postpone(tapped, within_ms)
 
-    def later(self, ms: float, exchange: Exchange) -> None:
-        self._engine.timers.call_later(ms, lambda: _log_failure(exchange.apply()))
+    def later(self, ms: float, tapped: TappedRequest) -> None:
+        self._engine.timers.call_later(ms, lambda: _log_failure(tapped.apply()))
 
     # -- the end of holding ------------------------------------------------------------------------------------------
 
@@ -154,7 +152,7 @@ class FaultEngine:
         self._count = 0
         self._on_change = on_change
         self._apis = apis()
-        self._postponed: dict[int, tuple[Exchange, TimerHandle]] = {}
+        self._postponed: dict[int, tuple[TappedRequest, TimerHandle]] = {}
 
     @property
     def busy(self) -> bool:
@@ -165,10 +163,10 @@ class FaultEngine:
     def between_brokers(self) -> bool:
         """Whether requests between brokers have to go through `serve`, too."""
         return any(rule.rule.match.between_brokers for rule in self.rules.values()) or any(
-            exchange.between_brokers for exchange, _ in self._postponed.values()
+            tapped.between_brokers for tapped, _ in self._postponed.values()
         )
 
-    def add(self, rule: Rule) -> SetRule:
+    def add(self, rule: FaultRule) -> SetRule:
         """Set a rule. Raises FaultError for one that can never act, or not on its requests."""
         self._count += 1
         added = SetRule(self._count, rule.checked(self._apis, between_brokers()), self)
@@ -201,35 +199,35 @@ class FaultEngine:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def serve(self, exchange: Exchange) -> tuple[Deferred[Any], SetRule | None]:
+    def serve(self, tapped: TappedRequest) -> tuple[Deferred[Any], SetRule | None]:
         """Serve by the rule that fits, else as without any: the response or, of a rule, its frames; and the rule."""
-        connection = id(exchange.context.connection)
+        connection = id(tapped.context.connection)
         if self._postponed and connection in self._postponed:
             first, timer = self._postponed.pop(connection)
             timer.cancel()
-            return spawn(_swapped(first, exchange)), None
+            return spawn(_swapped(first, tapped)), None
         known: list[Facts] = []
 
         def facts() -> Facts:
             if not known:
-                known.append(facts_of(exchange.request, exchange.context.broker.image.topic_names.get))
+                known.append(facts_of(tapped.request, tapped.context.broker.image.topic_names.get))
             return known[0]
 
         for rule in self.rules.values():
-            if rule.fires(exchange, facts):
-                log.info("fault %d: %s on %s", rule.number, rule.rule.action.name, exchange.api.name)
-                return spawn(_acted(exchange, rule)), rule
-        return exchange.apply(), None
+            if rule.fires(tapped, facts):
+                log.info("fault %d: %s on %s", rule.number, rule.rule.action.name, tapped.api.name)
+                return spawn(_acted(tapped, rule)), rule
+        return tapped.apply(), None
 
-    def postpone(self, exchange: Exchange, within_ms: float) -> None:
-        connection = id(exchange.context.connection)  # unique as long as the exchange is kept
+    def postpone(self, tapped: TappedRequest, within_ms: float) -> None:
+        connection = id(tapped.context.connection)  # unique as long as the request is kept
 
         def alone() -> None:
             if self._postponed.pop(connection, None) is not None:
-                _log_failure(spawn(_pushed(exchange)))
+                _log_failure(spawn(_pushed(tapped)))
                 self._on_change()
 
-        self._postponed[connection] = (exchange, self.timers.call_later(within_ms, alone))
+        self._postponed[connection] = (tapped, self.timers.call_later(within_ms, alone))
 
 
 class BrokerTap:
@@ -238,23 +236,23 @@ class BrokerTap:
     def __init__(self, engine: FaultEngine) -> None:
         self._engine = engine
 
-    def serve(self, exchange: Exchange) -> Deferred[Any]:
-        return self._engine.serve(exchange)[0]
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+        return self._engine.serve(tapped)[0]
 
 
-async def _acted(exchange: Exchange, rule: SetRule) -> Frames:
+async def _acted(tapped: TappedRequest, rule: SetRule) -> Frames:
     """The frames that a rule answers; none where it answers nothing."""
-    return await rule.rule.action.run(exchange, rule) or []
+    return await rule.rule.action.run(tapped, rule) or []
 
 
-async def _pushed(exchange: Exchange) -> None:
-    buffers = exchange.encode(await exchange.apply())
-    link = exchange.context.connection.link
-    if buffers is not None and link is not None:
-        link.push(buffers)
+async def _pushed(tapped: TappedRequest) -> None:
+    buffers = tapped.encode(await tapped.apply())
+    channel = tapped.context.connection.channel
+    if buffers is not None and channel is not None:
+        channel.push(buffers)
 
 
-async def _swapped(first: Exchange, second: Exchange) -> Frames:
+async def _swapped(first: TappedRequest, second: TappedRequest) -> Frames:
     """Apply the later request first; the answers leave in the order of the requests."""
     later = second.encode(await second.apply())
     earlier = first.encode(await first.apply())

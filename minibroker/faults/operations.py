@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.coordination.transaction_service import TransactionService
-    from minibroker.coordinators.transactions.metadata import Entry
+    from minibroker.coordinators.transactions.metadata import TransactionEntry
     from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.partitions.partition import Partition
 
@@ -404,7 +404,7 @@ def _services(cluster: Cluster) -> list[TransactionService]:
     return [broker.coordinators.transactions for broker in cluster.brokers.values()]
 
 
-def _ended(shard: TransactionShard, transactional_id: str) -> Entry:
+def _ended(shard: TransactionShard, transactional_id: str) -> TransactionEntry:
     """What is known of the id. Raises FaultError while its transaction has not ended."""
     from minibroker.coordinators.transactions.states import EXPIRABLE
 

@@ -15,7 +15,7 @@ from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.handlers.api import Api
-    from minibroker.handlers.exchange import Exchange
+    from minibroker.handlers.tapped_request import TappedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,17 @@ class Match:
         names = ("topic", "partition", "group", "transactional_id", "producer_id", "producer_epoch", "sequence")
         return frozenset(name for name in names if getattr(self, name) is not None)
 
-    def fits_header(self, exchange: Exchange) -> bool:
+    def fits_header(self, tapped: TappedRequest) -> bool:
         """Whether all that can be seen without looking into the request fits."""
-        if exchange.between_brokers != self.between_brokers:
+        if tapped.between_brokers != self.between_brokers:
             return False
-        if self.api and exchange.api.name not in self.api:
+        if self.api and tapped.api.name not in self.api:
             return False
-        if self.versions is not None and not self.versions[0] <= exchange.version <= self.versions[1]:
+        if self.versions is not None and not self.versions[0] <= tapped.version <= self.versions[1]:
             return False
-        if self.client_id is not None and not fnmatchcase(exchange.context.client_id or "", self.client_id):
+        if self.client_id is not None and not fnmatchcase(tapped.context.client_id or "", self.client_id):
             return False
-        return self.broker is None or exchange.asked == self.broker
+        return self.broker is None or tapped.asked == self.broker
 
     def fits(self, facts: Facts) -> bool:
         """Whether what the request is about fits."""
@@ -93,7 +93,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class FaultRule:
     """`action` on the requests of `match`: from the `nth` that fits on, `times` of them (None: all), each with
     `probability`, drawn from `seed`."""
 
@@ -104,7 +104,7 @@ class Rule:
     probability: float = 1.0
     seed: int = 0
 
-    def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> Rule:
+    def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> FaultRule:
         """Itself; raises FaultError for a rule that can never act, or whose action its requests cannot bear.
 
         apis: what clients can ask; between_brokers: what brokers ask each other.
@@ -158,7 +158,7 @@ class Rule:
 _LIMITS = ("nth", "times", "probability", "seed")
 
 
-def rule_from(given: Mapping[str, Any]) -> Rule:
+def rule_from(given: Mapping[str, Any]) -> FaultRule:
     """The rule that a JSON object describes; `rule_to` is its reverse. Raises FaultError."""
     rest = dict(given)
     done = rest.pop("action", None)
@@ -173,7 +173,7 @@ def rule_from(given: Mapping[str, Any]) -> Rule:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float) if name == "probability" else int):
             raise FaultError(f"{name} is a number, not {value!r}")
-    return Rule(match=_match_from(rest), action=action, **limits)
+    return FaultRule(match=_match_from(rest), action=action, **limits)
 
 
 def _match_from(given: dict[str, Any]) -> Match:
@@ -203,7 +203,7 @@ def _match_from(given: dict[str, Any]) -> Match:
     return Match(**values)
 
 
-def rule_to(rule: Rule) -> dict[str, Any]:
+def rule_to(rule: FaultRule) -> dict[str, Any]:
     """A rule as a JSON object, without what does not matter."""
     given: dict[str, Any] = {"action": action_to(rule.action)}
     for field in fields(Match):

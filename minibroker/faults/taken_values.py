@@ -11,7 +11,7 @@ from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.handlers.exchange import Exchange
+    from minibroker.handlers.tapped_request import TappedRequest
 
 EXAMPLE: Final[Mapping[str, Any]] = {
     "topic": "t",
@@ -42,16 +42,16 @@ def filled(value: object, found: Mapping[str, Any]) -> Any:
     return found[name]
 
 
-def values_of(exchange: Exchange, cluster: Cluster) -> dict[str, Any]:
-    """What the request of an exchange names, and the brokers."""
-    facts = facts_of(exchange.request, exchange.context.broker.image.topic_names.get)
-    found: dict[str, Any] = {"broker": exchange.asked}
+def values_of(tapped: TappedRequest, cluster: Cluster) -> dict[str, Any]:
+    """What a request names, and the brokers."""
+    facts = facts_of(tapped.request, tapped.context.broker.image.topic_names.get)
+    found: dict[str, Any] = {"broker": tapped.asked}
     for name, index in facts.partitions[:1]:
         found |= {"topic": name} | ({"partition": index} if index >= 0 else {})
     producers = [one.producer_id for one in facts.producers]
     named = (("group", facts.groups), ("transactional_id", facts.transactional_ids), ("producer_id", producers))
     found |= {name: values[0] for name, values in named if values}
-    others = [node for node in sorted(cluster.brokers) if node != exchange.asked]
+    others = [node for node in sorted(cluster.brokers) if node != tapped.asked]
     if others:
-        found["other_broker"] = next((node for node in others if node > exchange.asked), others[0])
+        found["other_broker"] = next((node for node in others if node > tapped.asked), others[0])
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minibroker.handlers.context import Handler
-from minibroker.handlers.rights import Rule
+from minibroker.handlers.rights import Right
 from minibroker_protocol.dsl import Request, Response
 
 
@@ -32,7 +32,7 @@ class Api(NamedTuple):
     advertised_min: int | None = None
     advertised: bool = True
     unstable_from: int | None = None
-    rights: tuple[Rule, ...] = ()
+    rights: tuple[Right, ...] = ()
     controller: bool = False
     between_brokers: bool = False
     clients: bool = True

@@ -14,13 +14,13 @@ from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
-from minibroker.metadata.config_resources import ResourceType
+from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 
 _STEPS_A_RESOURCE = 16
 """A resource has some dozens of settings."""
-_TYPES = frozenset(int(kind) for kind in ResourceType)
+_TYPES = frozenset(int(kind) for kind in ConfigResourceType)
 _Result = m.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
@@ -54,13 +54,13 @@ def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeCon
     broker = ctx.broker
     name = resource.resource_name
     names = frozenset(resource.configuration_keys) if resource.configuration_keys else None
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         check_topic_name(name)
         topic = broker.image.topics.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.settings.describe_topic(topic.configs, names)
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type == ConfigResourceType.BROKER:
         if not name:
             # The cluster-wide defaults: only what was set there.
             return [
@@ -70,19 +70,19 @@ def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeCon
             ]
         _check_node(ctx, name, f"{broker.node_id} or empty string, but")
         return broker.settings.describe(names)
-    if resource.resource_type == ResourceType.BROKER_LOGGER:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         _check_node(ctx, name, f"{broker.node_id} but")
         return [_logger(*row) for row in logger_levels().items() if names is None or row[0] in names]
-    if resource.resource_type == ResourceType.GROUP:
+    if resource.resource_type == ConfigResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group(broker.image.configs_of(ResourceType.GROUP, name), broker.settings, names)
-    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        return describe_group(broker.image.configs_of(ConfigResourceType.GROUP, name), broker.settings, names)
+    if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        overrides = broker.image.configs_of(ResourceType.CLIENT_METRICS, name)
+        overrides = broker.image.configs_of(ConfigResourceType.CLIENT_METRICS, name)
         return describe_client_metrics(overrides, broker.settings, names)
     raise AssertionError(f"resource type {resource.resource_type}")
 
@@ -126,20 +126,24 @@ def _row(
 
 def list_resources(ctx: RequestContext, request: m.ListConfigResourcesRequest) -> m.ListConfigResourcesResponse:
     """ListConfigResources v0-1: v0 asks for client metrics; v1 names the types (none: all)."""
-    supported = {int(kind) for kind in ResourceType}
-    wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
+    supported = {int(kind) for kind in ConfigResourceType}
+    wanted = (
+        {int(ConfigResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
+    )
     if not wanted <= supported:
         return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     nodes = [str(node) for node in image.brokers]
     names = {
-        ResourceType.GROUP: sorted(name for kind, name in image.resource_configs if kind == ResourceType.GROUP),
-        ResourceType.CLIENT_METRICS: sorted(
-            name for kind, name in image.resource_configs if kind == ResourceType.CLIENT_METRICS
+        ConfigResourceType.GROUP: sorted(
+            name for kind, name in image.resource_configs if kind == ConfigResourceType.GROUP
         ),
-        ResourceType.BROKER_LOGGER: nodes,
-        ResourceType.BROKER: nodes,
-        ResourceType.TOPIC: list(image.topics),
+        ConfigResourceType.CLIENT_METRICS: sorted(
+            name for kind, name in image.resource_configs if kind == ConfigResourceType.CLIENT_METRICS
+        ),
+        ConfigResourceType.BROKER_LOGGER: nodes,
+        ConfigResourceType.BROKER: nodes,
+        ConfigResourceType.TOPIC: list(image.topics),
     }
     return m.ListConfigResourcesResponse(
         config_resources=[

@@ -10,7 +10,7 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.chain import Chain, Link, Place
 from minibroker.handlers.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
-from minibroker.handlers.exchange import framed, frames_of, watched
+from minibroker.handlers.response_frames import framed, frames_of, watched
 from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
 from minibroker_protocol.dsl import Request, Response

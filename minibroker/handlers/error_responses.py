@@ -16,7 +16,7 @@ from minibroker_protocol.registry import registry
 from minibroker_protocol.structs import Struct, entities_of, lists_about, naming, struct_of
 
 if TYPE_CHECKING:
-    from minibroker.handlers.exchange import Exchange
+    from minibroker.handlers.tapped_request import TappedRequest
 
 _SESSION_ERRORS = frozenset(
     {
@@ -35,12 +35,12 @@ def can_fail(request: type[Request]) -> bool:
     return any(_has_code(kind) for kind in _reachable(response, response))
 
 
-def error_response(exchange: Exchange, code: ErrorCode, message: str | None = None) -> Response:
+def error_response(tapped: TappedRequest, code: ErrorCode, message: str | None = None) -> Response:
     """The response that gives `code` for everything that the request names."""
-    response_type = exchange.api.response
-    builder = _Builder(exchange.request, response_type, exchange.version, code, message)
+    response_type = tapped.api.response
+    builder = _Builder(tapped.request, response_type, tapped.version, code, message)
     response = builder.answer()
-    name = exchange.api.name
+    name = tapped.api.name
     if name == "Fetch" and builder.items and code not in _SESSION_ERRORS:
         response.error_code = ErrorCode.NONE  # type: ignore[attr-defined]
     if name == "Metadata":
@@ -48,7 +48,7 @@ def error_response(exchange: Exchange, code: ErrorCode, message: str | None = No
         kind: Any = response_type
         response.brokers = [  # type: ignore[attr-defined]
             kind.MetadataResponseBroker(node_id=b.node_id, host=host, port=port, rack=b.rack)
-            for b, host, port in exchange.context.broker.advertised(exchange.context.connection)
+            for b, host, port in tapped.context.broker.advertised(tapped.context.connection)
         ]
     return response
 

@@ -24,8 +24,8 @@ _PartitionData = FetchResponse.PartitionData
 def room_for_answer(ctx: RequestContext, fetch: Fetch) -> int:
     """The bytes that the answer may have; less if clients have not read earlier answers (a limit over all
     connections)."""
-    link = ctx.connection.link
-    room = None if link is None else link.answer_room()
+    channel = ctx.connection.channel
+    room = None if channel is None else channel.answer_room()
     return fetch.max_bytes if room is None or room > fetch.max_bytes else room
 
 
@@ -33,7 +33,7 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
     """Read partitions in their order until the byte limit is used up; the first batch is given whole. A limit below
     zero is an error for the first partition that is read, and counts as 0 for those after it
     (ReplicaManager.readFromLog)."""
-    reads, link = fetch.reads, ctx.connection.link
+    reads, channel = fetch.reads, ctx.connection.channel
     for target in targets:
         remaining = fetch.remaining
         read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
@@ -41,10 +41,10 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
         fetch.remaining = max(0, remaining - read.size)
         if read.size:
             fetch.nothing_yet = False
-            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+            if channel is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
                 # Others may read as well before this is sent.
-                link.hold(read.size)
-                room = link.answer_room()
+                channel.hold(read.size)
+                room = channel.answer_room()
                 if room is not None and room < fetch.remaining:
                     fetch.remaining = room
 

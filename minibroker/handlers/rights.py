@@ -192,7 +192,7 @@ class ServedWithoutItems(NamedTuple):
     min_version: int
 
 
-Rule = RequestRight | ItemRight | Also | Shown | Refused | ServedWithoutItems
+Right = RequestRight | ItemRight | Also | Shown | Refused | ServedWithoutItems
 
 
 def id_of_transactional_batches(request: Any) -> Sequence[str]:

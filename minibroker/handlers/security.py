@@ -10,7 +10,7 @@ from collections import Counter
 
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
-from minibroker.security.sasl import AuthenticationFailed, State
+from minibroker.security.sasl import AuthenticationFailed, SaslState
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -21,7 +21,7 @@ def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.Sa
     ILLEGAL_SASL_STATE without authentication on the listener, or after it.
     """
     authentication = ctx.connection.authentication
-    if authentication is None or authentication.state is not State.HANDSHAKE:
+    if authentication is None or authentication.state is not SaslState.HANDSHAKE:
         return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     code = ErrorCode.NONE
     if not authentication.handshake(request.mechanism, ctx.api_version):
@@ -36,7 +36,7 @@ def sasl_authenticate(ctx: RequestContext, request: m.SaslAuthenticateRequest) -
     ILLEGAL_SASL_STATE without authentication on the listener, or after it.
     """
     authentication = ctx.connection.authentication
-    if authentication is None or authentication.state is not State.AUTHENTICATE:
+    if authentication is None or authentication.state is not SaslState.AUTHENTICATE:
         return _not_authenticated(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
         )

@@ -42,7 +42,7 @@ from minibroker.handlers.rights import (
     WRITE,
     ItemRight,
     RequestRight,
-    Rule,
+    Right,
 )
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
@@ -58,7 +58,7 @@ _INIT_PRODUCER_ID_UNSTABLE = 6
 def _row(
     request: type[Request],
     handler: Handler,
-    *needs: Rule,
+    *needs: Right,
     free: bool = False,
     min_version: int | None = None,
     advertised_min: int | None = None,

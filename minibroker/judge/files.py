@@ -25,7 +25,7 @@ from minibroker.judge.report import (
     violation,
 )
 from minibroker.judge.timeline import STYLE, mark, timeline
-from minibroker.testing.reports import Case, junit, page
+from minibroker.testing.reports import JunitCase, junit, page
 from minibroker.trace.recorder import told
 from minibroker.trace.saved import Trace, as_lines
 
@@ -76,9 +76,9 @@ def as_junit(verdicts: Sequence[Judged], started: str) -> str:
     return junit([_case(one) for one in verdicts], NAME, started)
 
 
-def _case(judged: Judged) -> Case:
+def _case(judged: Judged) -> JunitCase:
     run, outcome = judged.run, judged.outcome
-    return Case(
+    return JunitCase(
         "scripts",
         run.script.name,
         run.seconds,

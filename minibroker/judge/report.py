@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from minibroker.judge.exchanges import Exchange
-from minibroker.judge.run import Run
-from minibroker.judge.verdict import Broken
+from minibroker.judge.run import JudgedRun
+from minibroker.judge.verdict import BrokenPromise
 from minibroker.kernel.words import counted
 from minibroker.rules.rows import Finding
 from minibroker.trace.recorder import told
@@ -23,8 +23,8 @@ class Judged(NamedTuple):
     """A run and the promises it broke, the first one in front. any_status: the command may end with any status.
     noticed: what breaks none, and is seldom meant."""
 
-    run: Run
-    broken: Sequence[Broken]
+    run: JudgedRun
+    broken: Sequence[BrokenPromise]
     any_status: bool = False
     noticed: Sequence[Finding] = ()
 
@@ -68,7 +68,7 @@ def headline(judged: Judged) -> str:
     return f"{judged.run.script.name}: exactly-once {outcome}{why}"
 
 
-def circumstances(run: Run) -> str:
+def circumstances(run: JudgedRun) -> str:
     """How the command ended, and how much there was of everything."""
     status = "was ended" if run.status is None else f"ended with {run.status}"
     seen = f"{counted(len(run.exchanges), 'exchange')}, {counted(run.fired, 'failure')}"
@@ -80,7 +80,7 @@ def violation(first: Exchange) -> str:
     return f"first violating exchange: {first['number']}, {first['api']} of {first['client_id'] or '-'}"
 
 
-def finding_line(one: Broken) -> str:
+def finding_line(one: BrokenPromise) -> str:
     """The rule, the place, and the exchange where there is one."""
     at = "" if one.exchange is None else f" (exchange {one.exchange['number']})"
     return f"{one.finding}{at}"

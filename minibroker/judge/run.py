@@ -29,7 +29,7 @@ STANDARD_ERROR = 2
 
 
 @dataclass(slots=True)
-class Run:
+class JudgedRun:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
     kept. moved: when the script advanced the broker clock, and how far, in ms."""
 
@@ -53,12 +53,12 @@ def run_command(
     timeout: float,
     start: float = 0.0,
     broker_options: Mapping[str, Any],
-    watch: Callable[[Run, float], None] = lambda run, seconds: None,
-) -> Run:
+    watch: Callable[[JudgedRun, float], None] = lambda run, seconds: None,
+) -> JudgedRun:
     """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds.
     watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the broker cannot."""
-    run = Run(script)
+    run = JudgedRun(script)
     with whole(Minibroker(data_dir=str(data_dir), **broker_options)) as broker:
         broker.control.record(_KEPT, frames=True)
         steps = [
@@ -126,11 +126,11 @@ def _replicated(cluster: Cluster) -> bool:
     return all(len(found) == 1 for found in ends.values())
 
 
-def _answered(run: Run, api: str) -> int:
+def _answered(run: JudgedRun, api: str) -> int:
     return sum(exchange["api"] == api for exchange in run.exchanges)
 
 
-def _collect(broker: Minibroker, run: Run) -> None:
+def _collect(broker: Minibroker, run: JudgedRun) -> None:
     last = run.exchanges[-1]["number"] if run.exchanges else 0
     for exchange in broker.control.exchanges(_KEPT, after=last or -1, frames=True):
         number = exchange["number"]

@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from minibroker.judge.exchanges import Exchange
-from minibroker.judge.run import Run
+from minibroker.judge.run import JudgedRun
 from minibroker.trace.recorder import told
 
 STYLE: Final = """
@@ -47,7 +47,7 @@ def ticks(length: int) -> list[int]:
     return list(range(0, length + 1, step))
 
 
-def timeline(run: Run, first: Exchange | None) -> str:
+def timeline(run: JudgedRun, first: Exchange | None) -> str:
     """HTML: every exchange from left to right by the time at which it came. first: the first violating one."""
     exchanges = run.exchanges
     if not exchanges:

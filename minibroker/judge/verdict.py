@@ -13,7 +13,7 @@ from minibroker.rules.rows import Content, Finding, Log, Seen
 from minibroker.rules.rules import (
     ERROR,
     RULES,
-    Place,
+    RecordPosition,
     finding,
     judge_content,
     judge_history,
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
     complete: bool = True
 
 
-class Broken(NamedTuple):
+class BrokenPromise(NamedTuple):
     """A broken promise, and the exchange that broke it; None when nothing on the wire shows it."""
 
     finding: Finding
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
     """broken: the one whose exchange came first leads. noticed: what is lawful and seldom meant, such as offsets of a
     group that went back."""
 
-    broken: list[Broken]
+    broken: list[BrokenPromise]
     noticed: list[Finding]
 
 
@@ -72,7 +72,7 @@ def judge(evidence: Evidence) -> Verdict:
     for source, target in evidence.lineage:
         found += _lineage(stored, source, target)
     link = _Links(evidence, stored)
-    broken: dict[tuple[str, Log, int, str], Broken] = {}
+    broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for one in found:
         if one.severity == ERROR:
             # The wire and the history may both tell of one place.
@@ -153,10 +153,10 @@ def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list
 
 
 def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
-    places: dict[str, dict[str, list[Place]]] = {source: defaultdict(list), target: defaultdict(list)}
+    places: dict[str, dict[str, list[RecordPosition]]] = {source: defaultdict(list), target: defaultdict(list)}
     for one in stored:
         if one.committed and one.topic in places:
-            place = Place(Log("", one.topic, one.partition), one.record.offset)
+            place = RecordPosition(Log("", one.topic, one.partition), one.record.offset)
             places[one.topic][text_of(one.record.value)].append(place)
     inputs, outputs = places[source], places[target]
     return [
@@ -173,8 +173,8 @@ class _Links:
         self._evidence = evidence
         self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
 
-    def broken(self, found: Finding) -> Broken:
-        return Broken(found, self._exchange(found))
+    def broken(self, found: Finding) -> BrokenPromise:
+        return BrokenPromise(found, self._exchange(found))
 
     def _exchange(self, found: Finding) -> Exchange | None:
         if found.rule in ("offset-end", "offset-outcome"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """The values are those of DescribeConfigs and of metadata records."""
 
     TOPIC = 2

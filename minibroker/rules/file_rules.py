@@ -20,14 +20,14 @@ class LogRows(NamedTuple):
     runs: tuple[r.Run, ...] = ()
     markers: tuple[r.Marker, ...] = ()
     spans: tuple[r.Span, ...] = ()
-    faults: tuple[r.Fault, ...] = ()
+    faults: tuple[r.LogFault, ...] = ()
     aborted: tuple[r.AbortedTxn, ...] = ()
     snapshots: tuple[r.Snapshot, ...] = ()
     epochs: tuple[r.EpochStart, ...] = ()
     times: tuple[r.TimeClaims, ...] = ()
 
 
-LogRow: TypeAlias = r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.EpochStart | r.TimeClaims
+LogRow: TypeAlias = r.Run | r.Marker | r.Span | r.LogFault | r.AbortedTxn | r.Snapshot | r.EpochStart | r.TimeClaims
 LOG_ROWS: tuple[type, ...] = get_args(LogRow)
 """The rows that one log is judged by, in the order of the fields of `LogRows`."""
 
@@ -77,7 +77,7 @@ def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Find
         cache.assign(entry.epoch, entry.offset)
     start = facts.start_offset
     if not facts.clean:
-        start = max(start, cache.entries[0][1])  # shortened since the log start offsets were written down
+        start = max(start, cache.entries[0][1])  # moved up since the checkpoint of log start offsets
     found = []
     for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
         last = span.end_offset - 1

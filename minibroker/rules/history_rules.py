@@ -15,14 +15,14 @@ UNKNOWN = ""
 _SHOWN = 5
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """Where a record lies."""
 
     log: Log
     offset: int
 
 
-def judge_lineage(key: Hashable, inputs: Sequence[Place], outputs: Sequence[Place]) -> list[Finding]:
+def judge_lineage(key: Hashable, inputs: Sequence[RecordPosition], outputs: Sequence[RecordPosition]) -> list[Finding]:
     """One key's records among the consumed input and the committed output of an application that makes one output
     record of each input record. Keys repeat in the input as often as they do in the output."""
     wanted, found = len(inputs), len(outputs)
@@ -76,7 +76,7 @@ def judge_history(
     """Clients' histories against what a read_committed reader finds in the end.
 
     `outcomes`: transaction -> COMMIT, ABORT or UNKNOWN. `stored`: the final read. `reads`: what read_committed readers
-    were given on the way. `start_offsets`: where logs were shortened lawfully; nothing is called lost there.
+    were given on the way. `start_offsets`: of logs whose records were deleted lawfully; nothing is called lost there.
     Without idempotence a record may be there twice.
     """
     sent = list(sent)
@@ -115,8 +115,8 @@ class _HistoryJudge:
     def sent(self, record: Sent, found: Sequence[Seen]) -> None:
         """Lost, or there although aborted."""
         outcome = self._outcome(record)
-        shortened = self._starts.get((record.topic, record.partition), 0) > 0
-        if not found and record.acknowledged and outcome == COMMIT and not shortened:
+        deleted = self._starts.get((record.topic, record.partition), 0) > 0
+        if not found and record.acknowledged and outcome == COMMIT and not deleted:
             reason = f"{record.client} has the acknowledgement of {record.key!r}, the log does not have the record"
             self._report("lost-record", record.topic, record.partition, reason)
         if found and outcome == ABORT:
@@ -132,8 +132,8 @@ class _HistoryJudge:
         for transaction, records in by_transaction.items():
             there = [record for record in records if places.get(record.key)]
             gone = [record for record in records if not places.get(record.key)]
-            shortened = any(self._starts.get((record.topic, record.partition), 0) > 0 for record in gone)
-            if there and gone and not shortened:
+            deleted = any(self._starts.get((record.topic, record.partition), 0) > 0 for record in gone)
+            if there and gone and not deleted:
                 first = gone[0]
                 reason = f"of transaction {transaction!r} {len(there)} records are read and {len(gone)} are not"
                 self._report("torn-transaction", first.topic, first.partition, reason)
@@ -195,6 +195,6 @@ def judge_reload(log: Log, live: Mapping[Hashable, object], reloaded: Mapping[Ha
     ]
 
 
-def _places(places: Sequence[Place]) -> str:
+def _places(places: Sequence[RecordPosition]) -> str:
     shown = ", ".join(f"{place.log}@{place.offset}" for place in places[:_SHOWN])
     return shown + (", …" if len(places) > _SHOWN else "")

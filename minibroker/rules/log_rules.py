@@ -111,7 +111,7 @@ class _LogJudge:
         """Whether batches of [first, end) may be missing for a reason that is lawful or has been told already."""
         return first < self._facts.cleaned_offset or any(low < end and first <= high for low, high in self._unreadable)
 
-    def _fault(self, fault: r.Fault, end: int) -> None:
+    def _fault(self, fault: r.LogFault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
         message = fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else "")
         self._found.append(
@@ -371,7 +371,7 @@ class _LogJudge:
         )
 
 
-def _unreadable(fault: r.Fault, spans: Iterable[r.Span]) -> tuple[int, int]:
+def _unreadable(fault: r.LogFault, spans: Iterable[r.Span]) -> tuple[int, int]:
     """Offsets that cannot be read; what follows bytes that are no batch is lost up to the next file."""
     if fault.rule != "torn-batch":
         return fault.first_offset, fault.last_offset

@@ -110,7 +110,7 @@ class Span(NamedTuple):
     epoch: int = NONE
 
 
-class Fault(NamedTuple):
+class LogFault(NamedTuple):
     """Bytes that do not hold together: `rule` is the id of the rule they break. The batch is in no run and no span
     unless `readable`, when only its records are at odds with the header, or another file is. `mended`: opening the log
     puts it right."""

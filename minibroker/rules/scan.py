@@ -120,7 +120,7 @@ def base_of(path: str) -> int:
     return int(path.rpartition("/")[2][:20])
 
 
-def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.Fault]:
+def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.LogFault]:
     """The entries of a `.txnindex` file, or what is wrong with it."""
     try:
         for entry in txn_index.TxnIndex.decode(data, base_of(path), path):
@@ -128,36 +128,38 @@ def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.
                 log, path, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
             )
     except Malformed as error:
-        yield r.Fault(log, path, r.NONE, r.NONE, r.NONE, "abort-index", str(error), readable=True)
+        yield r.LogFault(log, path, r.NONE, r.NONE, r.NONE, "abort-index", str(error), readable=True)
 
 
-def epoch_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.EpochStart | r.Fault]:
+def epoch_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.EpochStart | r.LogFault]:
     """The entries of a `leader-epoch-checkpoint`, or what is wrong with it."""
     try:
         for epoch, offset in LeaderEpochCache.decode(data, path).entries:
             yield r.EpochStart(log, path, epoch, offset)
     except Malformed as error:
-        yield r.Fault(log, path, r.NONE, r.NONE, r.NONE, "epoch-checkpoint", str(error), readable=True)
+        yield r.LogFault(log, path, r.NONE, r.NONE, r.NONE, "epoch-checkpoint", str(error), readable=True)
 
 
-def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.Fault]:
+def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.LogFault]:
     """What is wrong with the indexes of a file, whose log ends at offset `end`. What lies above the recovery point of a
     directory that was not closed is made anew when the log is opened. What ends there may have got its last time entry
     since, which rolling and closing write and do not sync."""
     for claims, fault in faults:
         mended = not facts.clean and end >= facts.recovery_point
         at = r.NONE if fault.offset is None else fault.offset
-        yield r.Fault(
+        yield r.LogFault(
             facts.log, claims.path, fault.position, at, at, claims.rule, fault.message, readable=True, mended=mended
         )
 
 
-def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r.Fault]:
+def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r.LogFault]:
     """The entries of a `.snapshot` file, or what is wrong with it."""
     try:
         entries = decode_snapshot(data, path)
     except Malformed as error:
-        yield r.Fault(log, path, r.NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True)
+        yield r.LogFault(
+            log, path, r.NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True
+        )
         return
     rows = []
     for entry in entries:
@@ -219,20 +221,20 @@ def _indexes(disk: Disk, path: str) -> IndexCheck:
     return IndexCheck(offset_claims(files[0], base, data[0]), time_claims(files[1], base, data[1]))
 
 
-def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.Fault:
+def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.LogFault:
     """Bytes after the last batch that are none; zeros alone are space allocated ahead, cut on opening."""
     if not rest.strip(b"\0"):
         reason = f"{len(rest)} zero bytes after the last batch"
-    return r.Fault(log, path, position, end, end, "torn-batch", reason)
+    return r.LogFault(log, path, position, end, end, "torn-batch", reason)
 
 
 def batch_fault(
     facts: r.LogFacts, path: str, position: int, header: BatchHeader, data: memoryview, depth: str
-) -> r.Fault | None:
+) -> r.LogFault | None:
     """What is wrong with a batch by itself."""
 
-    def fault(rule: str, message: str, *, readable: bool = False) -> r.Fault:
-        return r.Fault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)
+    def fault(rule: str, message: str, *, readable: bool = False) -> r.LogFault:
+        return r.LogFault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)
 
     if header.last_offset_delta < 0 or header.record_count < 0:
         reason = f"last offset delta {header.last_offset_delta}, {header.record_count} records"
@@ -273,7 +275,7 @@ def control_rows(log: r.Log, path: str, position: int, header: BatchHeader, data
             control = parse_control(decode_records(data, 0, header)[0])
         except Malformed as error:
             reason = f"control record: {error}"
-            yield r.Fault(
+            yield r.LogFault(
                 log, path, position, header.base_offset, header.last_offset, "record-count", reason, readable=True
             )
             return

@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     timestamp: int
 
 
-class Coordinators(NamedTuple):
+class TxnLogs(NamedTuple):
     """What the transaction logs say: `whole` when nothing of them was compacted or deleted."""
 
     decisions: tuple[Decision, ...]
@@ -48,7 +48,7 @@ def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
     return bool(logs) and all(fact.whole for fact in logs)
 
 
-def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinators:
+def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> TxnLogs:
     """Decisions and newest states out of the records of `__transaction_state`, of one replica or several."""
     by_id: dict[str, dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
     for state in states:
@@ -73,7 +73,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinat
                 )
             if state.state:
                 latest[state.producer_id] = state
-    return Coordinators(tuple(decisions), latest, whole)
+    return TxnLogs(tuple(decisions), latest, whole)
 
 
 def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
@@ -107,7 +107,7 @@ def judge_transactions(
     facts: Iterable[r.LogFacts] = (),
     *,
     commits: Iterable[r.CommittedOffset] = (),
-    coordinators: Coordinators | None = None,
+    coordinators: TxnLogs | None = None,
     coordinators_complete: bool = False,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
@@ -130,7 +130,7 @@ def judge_transactions(
 
 class _TxnJudge:
     def __init__(
-        self, coordinators: Coordinators, facts: list[r.LogFacts], as_of_ms: int | None, max_timeout_ms: int
+        self, coordinators: TxnLogs, facts: list[r.LogFacts], as_of_ms: int | None, max_timeout_ms: int
     ) -> None:
         self._known = coordinators
         self._logs: dict[tuple[str, int], list[r.LogFacts]] = defaultdict(list)

@@ -117,7 +117,7 @@ def _scram(name: str, users: Mapping[str, str]) -> Callable[[], SaslServer]:
     return lambda: ScramSaslServer(name, mechanism, secrets)
 
 
-class State(Enum):
+class SaslState(Enum):
     """How far a connection is. RAW: tokens come without Kafka's headers, as after a handshake of version 0."""
 
     HANDSHAKE = "handshake"
@@ -133,7 +133,7 @@ class Authentication:
     def __init__(self, makers: Mapping[str, Callable[[], SaslServer]]) -> None:
         self._makers = makers
         self._exchange: SaslServer | None = None
-        self.state = State.HANDSHAKE
+        self.state = SaslState.HANDSHAKE
         self.name = ""
 
     @property
@@ -143,26 +143,26 @@ class Authentication:
 
     def handshake(self, mechanism: str, version: int) -> bool:
         """Choose a mechanism; False when it is not offered, which ends the connection. Raises IllegalSaslState."""
-        if self.state is not State.HANDSHAKE:
+        if self.state is not SaslState.HANDSHAKE:
             raise IllegalSaslState("SaslHandshake after another one")
         maker = self._makers.get(mechanism)
         if maker is None:
-            self.state = State.FAILED
+            self.state = SaslState.FAILED
             return False
         self._exchange = maker()
-        self.state = State.AUTHENTICATE if version else State.RAW
+        self.state = SaslState.AUTHENTICATE if version else SaslState.RAW
         return True
 
     def token(self, data: bytes) -> bytes:
         """The answer to a client's token. Raises AuthenticationFailed, and IllegalSaslState before a handshake."""
-        if self._exchange is None or self.state not in (State.AUTHENTICATE, State.RAW):
+        if self._exchange is None or self.state not in (SaslState.AUTHENTICATE, SaslState.RAW):
             raise IllegalSaslState("SaslAuthenticate without a SaslHandshake before it")
         try:
             answer, name = self._exchange.token(data)
         except AuthenticationFailed:
-            self.state = State.FAILED
+            self.state = SaslState.FAILED
             raise
         if name is not None:
             self.name = name
-            self.state = State.COMPLETE
+            self.state = SaslState.COMPLETE
         return answer

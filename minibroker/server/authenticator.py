@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.dispatch import Answered, Dispatch
 from minibroker.kernel.deferred import Deferred
-from minibroker.security.sasl import Authentication, AuthenticationFailed, SaslServer, State
+from minibroker.security.sasl import Authentication, AuthenticationFailed, SaslServer, SaslState
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 _ALLOWED = {
-    State.HANDSHAKE: frozenset({_SASL_HANDSHAKE, _API_VERSIONS}),
-    State.AUTHENTICATE: frozenset({_SASL_AUTHENTICATE}),
+    SaslState.HANDSHAKE: frozenset({_SASL_HANDSHAKE, _API_VERSIONS}),
+    SaslState.AUTHENTICATE: frozenset({_SASL_AUTHENTICATE}),
 }
 _pack_size = Struct(">i").pack
 
@@ -44,10 +44,10 @@ class Authenticator:
     def serve(self, frame: Buffer, info: ConnectionInfo) -> Answered | Deferred[Answered]:
         """`Dispatch`. Raises CloseConnection for a request that comes too early."""
         authentication = info.authentication = self._authentication
-        if authentication.state is State.RAW:
+        if authentication.state is SaslState.RAW:
             return self._raw(bytes(frame), info)
         api_key = int.from_bytes(frame[:2], "big")
-        if authentication.state is State.AUTHENTICATE and api_key == _SASL_HANDSHAKE:
+        if authentication.state is SaslState.AUTHENTICATE and api_key == _SASL_HANDSHAKE:
             # The handler says ILLEGAL_SASL_STATE, as SaslServerAuthenticator.handleSaslToken does before it closes.
             answer = self._dispatch(frame, info)
             self._connection.close_once_answered("a SaslHandshake after another one")
@@ -71,8 +71,8 @@ class Authenticator:
 
     def _advance(self, info: ConnectionInfo) -> None:
         state = self._authentication.state
-        if state is State.COMPLETE:
+        if state is SaslState.COMPLETE:
             info.principal = f"User:{self._authentication.name}"
             self._connection.dispatch = self._dispatch
-        elif state is State.FAILED:
+        elif state is SaslState.FAILED:
             self._connection.close_once_answered("authentication failed")

@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
-        self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), link=self)
+        self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), channel=self)
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             from minibroker.security.tls import principal, server_name
@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._blocked & PARKED:  # else the handler still holds the frame
             self._release_memory()
         self._transport = None
-        self.info.link = None
+        self.info.channel = None
 
     # -- frames --------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ import gc
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final, Protocol
+from typing import Final
 
+from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.garbage import without_full_collections
 
 LOOK_SECONDS: Final = 10.0
@@ -24,17 +25,13 @@ MOST: Final = 150_000
 there is one, from the second on it would take too long, and the new objects are kept out unseen."""
 
 
-class Handle(Protocol):
-    def cancel(self) -> object: ...
-
-
 class FullCollections:
     """call_later: of the event loop, in seconds."""
 
-    def __init__(self, call_later: Callable[[float, Callable[[], None]], Handle]) -> None:
+    def __init__(self, call_later: Callable[[float, Callable[[], None]], TimerHandle]) -> None:
         self._call_later = call_later
         self._held = ExitStack()
-        self._timer: Handle | None = None
+        self._timer: TimerHandle | None = None
         self._blocks_before = 0
 
     def start(self) -> None:

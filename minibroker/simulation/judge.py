@@ -8,7 +8,7 @@ from minibroker.rules.rows import Finding, Log, Seen, TxnState
 from minibroker.rules.rules import (
     ERROR,
     RULES,
-    Place,
+    RecordPosition,
     judge_history,
     judge_lineage,
     judge_logs,
@@ -92,10 +92,10 @@ def _lineage(world: World) -> list[Finding]:
     """Each input record is in the committed output once."""
     if not world.plan.copiers:
         return []
-    inputs: dict[str, list[Place]] = {}
-    outputs: dict[str, list[Place]] = {}
+    inputs: dict[str, list[RecordPosition]] = {}
+    outputs: dict[str, list[RecordPosition]] = {}
     for seen in _stored(world):
-        key, place = str(seen.key), Place(Log("", seen.topic, seen.partition), seen.offset)
+        key, place = str(seen.key), RecordPosition(Log("", seen.topic, seen.partition), seen.offset)
         if seen.topic == INPUT:
             inputs.setdefault(key, []).append(place)
         elif "<" in key:

@@ -22,7 +22,7 @@ class Janitor(Reader):
 
     async def run(self) -> None:
         """Until the world closes."""
-        rate = self.world.plan.shorten
+        rate = self.world.plan.delete_records
         while not self.world.closing:
             await self.pause(min(2000.0, self.random.expovariate(rate) * 1000))
             place = self.random.choice(list(self.positions))

@@ -21,8 +21,9 @@ class Plan:
     lone broker may lose its machine. producers, transactional, copiers, readers: how many there are of each client.
     replicas: of the topics written to. hasty: that a batch is given up when it fails. Per second: disk, a disk that
     fails; unclean, elections of replicas that are out of sync; reassign, replicas that move; absent, a controller that
-    is unreachable; shorten, DeleteRecords. churn: that a member of the group leaves for a moment. careless: clients
-    that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic protocol.
+    is unreachable; delete_records, such requests. churn: that a member of the group leaves for a moment. careless:
+    clients that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic
+    protocol.
     """
 
     seed: int
@@ -60,7 +61,7 @@ class Plan:
     unclean: float
     reassign: float
     absent: float
-    shorten: float
+    delete_records: float
     churn: float
     careless: int
     consumer_groups: bool
@@ -133,7 +134,7 @@ class Plan:
             "transactional": self.transactional,
             f"copying in a {group}": self.copiers,
             "without a producer id": self.careless,
-            "deleting records": int(self.shorten > 0),
+            "deleting records": int(self.delete_records > 0),
         }
         return ", ".join(f"{count} {what}" for what, count in found.items() if count)
 
@@ -213,7 +214,7 @@ def draw(seed: int) -> Plan:
         unclean=some(0.6, 0.25) if replicas > 1 else 0.0,
         reassign=some(0.6, 0.4) if brokers > 1 else 0.0,
         absent=some(0.5, 0.3) if brokers > 1 else 0.0,
-        shorten=some(1.0, 0.3),
+        delete_records=some(1.0, 0.3),
         churn=some(0.2, 0.3),
         careless=int(random.random() < 0.04),
         consumer_groups=random.random() < 0.5,

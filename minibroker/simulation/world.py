@@ -40,7 +40,7 @@ from minibroker.simulation.reload import (
     producers_below_start,
 )
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
-from minibroker.trace.tap import ExchangeTap
+from minibroker.trace.tap import RequestTap
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import (
@@ -131,8 +131,8 @@ class World:
         cluster.set_tap(self.reasons)
         return cluster
 
-    def _tap(self, recorder: Recorder) -> ExchangeTap:
-        tap = ExchangeTap(
+    def _tap(self, recorder: Recorder) -> RequestTap:
+        tap = RequestTap(
             lambda exchange: (exchange.apply(), None),
             wall_ms=lambda: int(self.schedule.now_ms()),
             monotonic_ms=lambda: self.schedule.elapsed_ms,
@@ -304,7 +304,7 @@ class World:
         for number in range(plan.readers):
             reader = Reader(self, f"r{number}", self.client_random(f"r{number}"), plan.places)
             self.launch(reader, reader.run)
-        if plan.shorten:
+        if plan.delete_records:
             self.janitor = Janitor(self, "janitor", self.client_random("janitor"), plan.places)
             self.launch(self.janitor, self.janitor.run)
         if plan.careless:

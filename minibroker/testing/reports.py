@@ -49,7 +49,7 @@ def write_reports(
     return written
 
 
-class Case(NamedTuple):
+class JunitCase(NamedTuple):
     """A test case as JUnit has it. failure, skipped: why, None when it was neither. detail: the text below a failure.
     said: what else there is to say, of a case that passed."""
 
@@ -62,9 +62,9 @@ class Case(NamedTuple):
     said: str = ""
 
 
-def junit(cases: Sequence[Case], classes: str, started: str) -> str:
+def junit(cases: Sequence[JunitCase], classes: str, started: str) -> str:
     """JUnit's XML: one suite for each of the cases' `suite`. classes: before it in class names; started: ISO 8601."""
-    suites: dict[str, list[Case]] = {}
+    suites: dict[str, list[JunitCase]] = {}
     for case in cases:
         suites.setdefault(case.suite, []).append(case)
     root = ElementTree.Element(
@@ -86,7 +86,7 @@ def junit(cases: Sequence[Case], classes: str, started: str) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, case: Case, classname: str) -> None:
+def _case(suite: ElementTree.Element, case: JunitCase, classname: str) -> None:
     entry = ElementTree.SubElement(suite, "testcase", classname=classname, name=case.name, time=f"{case.seconds:.3f}")
     if case.failure is not None:
         ElementTree.SubElement(entry, "failure", message=_xml_text(case.failure)).text = _xml_text(case.detail)

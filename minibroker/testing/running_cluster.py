@@ -15,7 +15,7 @@ from minibroker_protocol.errors import ApiError
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
-    from minibroker.cluster.leaders import Coordinator
+    from minibroker.cluster.leaders import CoordinatorType
     from minibroker.kernel.refusals import Refusal
     from minibroker.partitions.producer_loss import Cause
 
@@ -149,12 +149,12 @@ class RunningCluster:
         """Make broker `to` the leader, with a new replica there when it has none."""
         self.run(lambda cluster: cluster.move_leader(topic, partition, to))
 
-    def coordinator(self, kind: Coordinator, key: str) -> int | None:
+    def coordinator(self, kind: CoordinatorType, key: str) -> int | None:
         """Node id of the coordinator of a ``"transaction"`` id or a ``"group"``."""
         found: int | None = self.run(lambda cluster: cluster.coordinator(kind, key))
         return found
 
-    def move_coordinator(self, kind: Coordinator, key: str, to: int) -> None:
+    def move_coordinator(self, kind: CoordinatorType, key: str, to: int) -> None:
         """Make broker `to` the coordinator of a transactional id or a group."""
         self.run(lambda cluster: cluster.move_coordinator(kind, key, to))
 

@@ -14,7 +14,7 @@ from minibroker_protocol.structs import Struct
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered
-    from minibroker.handlers.exchange import Exchange
+    from minibroker.handlers.tapped_request import TappedRequest
     from minibroker.kernel.refusals import Refusal
 
 # A larger response is converted at once, instead of keeping the object until it is read.
@@ -37,8 +37,8 @@ class Recorded:
         "response_size", "time_ms", "took_ms", "version",
     )  # fmt: skip
 
-    def __init__(self, exchange: Exchange, time_ms: int) -> None:
-        context = exchange.context
+    def __init__(self, tapped: TappedRequest, time_ms: int) -> None:
+        context = tapped.context
         info = context.connection
         self.number = 0
         self.time_ms = time_ms
@@ -47,10 +47,10 @@ class Recorded:
         self.client = (info.client_host, info.client_port)
         self.local = (info.local_host, info.local_port)
         self.client_id = context.client_id
-        self.api = exchange.api.name
-        self.version = exchange.version
-        self.correlation_id = exchange.correlation_id
-        self.request_size = exchange.size
+        self.api = tapped.api.name
+        self.version = tapped.version
+        self.correlation_id = tapped.correlation_id
+        self.request_size = tapped.size
         self.response_size = 0
         self.outcome = "no answer"
         self.fault = 0
@@ -58,10 +58,10 @@ class Recorded:
         self.response_bytes: bytes | None = None
         # A handler may write into the batches of a request, but not into what is recorded of them.
         self._secret = False
-        self._request: Request | dict[str, Any] = exchange.request
-        if exchange.size > _KEPT_BYTES:
-            self._secret = has_secret(exchange.request, exchange.version)
-            self._request = plain(exchange.request, exchange.version)
+        self._request: Request | dict[str, Any] = tapped.request
+        if tapped.size > _KEPT_BYTES:
+            self._secret = has_secret(tapped.request, tapped.version)
+            self._request = plain(tapped.request, tapped.version)
         self._response: Response | dict[str, Any] | None = None
         self._errors: list[str] | None = None
         self._reasons: list[Refusal] = []
@@ -214,10 +214,10 @@ class Recorder:
         """Whether to record an exchange that is refused, although `wants` was False at its start."""
         return False
 
-    def begin(self, exchange: Exchange, time_ms: int) -> Recorded:
-        recorded = Recorded(exchange, time_ms)
+    def begin(self, tapped: TappedRequest, time_ms: int) -> Recorded:
+        recorded = Recorded(tapped, time_ms)
         if self.keep_bytes:
-            recorded.request_bytes = bytes(exchange.frame)
+            recorded.request_bytes = bytes(tapped.frame)
         self.last.append(recorded)
         return recorded
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Answer, Handler, RequestContext
-from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import rows
+from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
@@ -23,7 +23,7 @@ def _api(key: int) -> Api:
     return rows()[key]
 
 
-class ExchangeTap:
+class RequestTap:
     """The `Link` of faults and trace, in place while one of them is in use. recorder: None to keep nothing.
 
     acts: False if `serve` would only pass requests on. serve: returns the answer, and the rule that gave it;
@@ -32,7 +32,7 @@ class ExchangeTap:
 
     def __init__(
         self,
-        serve: Callable[[Exchange], tuple[Deferred[Any], SetRule | None]],
+        serve: Callable[[TappedRequest], tuple[Deferred[Any], SetRule | None]],
         *,
         wall_ms: Callable[[], int],
         monotonic_ms: Callable[[], float],
@@ -47,8 +47,8 @@ class ExchangeTap:
         def handle(ctx: RequestContext, request: Any) -> Answer:
             recorder = self.recorder
             if recorder is not None and recorder.wants():
-                return self._recorded(recorder, Exchange(api, ctx, request, onward))
-            return self._serve(Exchange(api, ctx, request, onward))[0] if self.acts else onward(ctx, request)
+                return self._recorded(recorder, TappedRequest(api, ctx, request, onward))
+            return self._serve(TappedRequest(api, ctx, request, onward))[0] if self.acts else onward(ctx, request)
 
         return handle
 
@@ -58,22 +58,22 @@ class ExchangeTap:
         if recorder is None or ctx.request is None or not recorder.wants_refused():
             return
         api = _api(ctx.api_key)
-        recorded = recorder.begin(Exchange(api, ctx, ctx.request, api.handler), self._wall_ms())
+        recorded = recorder.begin(TappedRequest(api, ctx, ctx.request, api.handler), self._wall_ms())
         recorded.refused(refusal)
         ctx.watchers = (*ctx.watchers, recorded.answered, lambda *_: recorder.end(recorded, None))
 
-    def _recorded(self, recorder: Recorder, exchange: Exchange) -> Answer:
-        recorded = recorder.begin(exchange, self._wall_ms())
-        exchange.context.watchers = (*exchange.context.watchers, recorded.answered)
+    def _recorded(self, recorder: Recorder, tapped: TappedRequest) -> Answer:
+        recorded = recorder.begin(tapped, self._wall_ms())
+        tapped.context.watchers = (*tapped.context.watchers, recorded.answered)
         started = self.monotonic_ms()
-        given, rule = self._serve(exchange)
+        given, rule = self._serve(tapped)
         outcome: Deferred[Any] = Deferred()
 
         def over(_: Deferred[Any]) -> None:
             try:
                 answer = given.result()
                 if recorder.keep_bytes and type(answer) is not list:
-                    answer = exchange.encode(answer) or []
+                    answer = tapped.encode(answer) or []
             except Exception as error:
                 recorded.outcome = f"closed: {error}"
                 self._end(recorded, started, rule)
@@ -86,7 +86,7 @@ class ExchangeTap:
                     recorded.outcome = "no answer"
                 recorder.end(recorded, answer or None)
             else:  # framed where it would be without a recorder
-                exchange.context.watchers = (*exchange.context.watchers, lambda *_: recorder.end(recorded, None))
+                tapped.context.watchers = (*tapped.context.watchers, lambda *_: recorder.end(recorded, None))
             outcome.resolve(answer)
 
         if not given.done:

@@ -19,7 +19,7 @@ from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
 from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
 from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import Coordinators, Decision, coordinators_whole, judge_transactions, read_coordinators
+from minibroker.rules.txn_rules import Decision, TxnLogs, coordinators_whole, judge_transactions, read_coordinators
 from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.headers import FileRows
@@ -275,7 +275,7 @@ def _judge_producer(
         transactions,
         facts=[fact for place in sorted(wanted) for fact in places.value.get(place, ())],
         commits=[row for row in rows if isinstance(row, r.CommittedOffset)],
-        coordinators=Coordinators(decisions, latest, whole),
+        coordinators=TxnLogs(decisions, latest, whole),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
     )

@@ -52,7 +52,7 @@ class Part(NamedTuple):
         return not self.path.endswith(SMALL_SUFFIXES)
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """A name in a directory."""
 
     name: str
@@ -101,7 +101,7 @@ class Files:
         system, root = self._file_system()
         return system, f"{root.rstrip('/')}/{path}" if path else root
 
-    def list(self, path: str = "") -> list[Entry]:
+    def list(self, path: str = "") -> list[DirectoryEntry]:
         """The names in a directory, sorted; NotReadable when there is none."""
         from pyarrow import fs
 
@@ -110,7 +110,7 @@ class Files:
             infos = system.get_file_info(fs.FileSelector(full))
         except OSError as error:
             raise NotReadable(f"{self.uri}: {os.strerror(error.errno) if error.errno else error}") from None
-        found = [Entry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
+        found = [DirectoryEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
         return sorted(found)
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:

@@ -26,7 +26,7 @@ from minibroker_pipeline.topics import Topics
 POLL_SECONDS = 1.0
 
 
-class Follower:
+class FollowingAudit:
     """Keeps the collapsed rows of what was read so far, and judges them anew after each round."""
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
@@ -92,7 +92,7 @@ def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
 def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     """Goes on until interrupted (Ctrl-C); 1 when there was a finding by then, else 0. A cluster that cannot be read for
     a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
-    follower = Follower(plan, arguments)
+    follower = FollowingAudit(plan, arguments)
     metrics = None
     if arguments.metrics is not None:
         from minibroker.metrics.server import MetricsServer
@@ -115,7 +115,7 @@ def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]
             metrics.close()
 
 
-def _follow(follower: Follower, tell: Callable[[Finding], None]) -> NoReturn:
+def _follow(follower: FollowingAudit, tell: Callable[[Finding], None]) -> NoReturn:
     first, failed = True, ""
     while True:
         try:

@@ -131,7 +131,7 @@ def scan_bytes(
     start: int = 0,
     stop: int | None = None,
     cuts: Sequence[int] = (),
-    sink: Callable[[Block, Sequence[r.Fault]], None] | None = None,
+    sink: Callable[[Block, Sequence[r.LogFault]], None] | None = None,
     indexes: Indexes | None = None,
 ) -> FileRows:
     """The rows of a log file's bytes [start, stop), runs collapsed.
@@ -178,7 +178,7 @@ class Indexes(Protocol):
     def row(self, log: r.Log, path: str) -> r.TimeClaims | None: ...
 
 
-def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.Fault]:
+def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.LogFault]:
     """Batches that are wrong by themselves: found in bulk, described one by one."""
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
@@ -216,7 +216,7 @@ class Collapse:
         self._spans: list[r.Span] = []
         self._others: list[Row] = []
 
-    def add(self, data: memoryview, block: Block, faults: Sequence[r.Fault]) -> None:
+    def add(self, data: memoryview, block: Block, faults: Sequence[r.LogFault]) -> None:
         self._others += faults
         unreadable = [fault.position for fault in faults if not fault.readable]
         if unreadable:

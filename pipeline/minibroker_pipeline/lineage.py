@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minibroker.rules.history_rules import Place, judge_lineage
+from minibroker.rules.history_rules import RecordPosition, judge_lineage
 from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, LogFacts, Transaction
 from minibroker_pipeline.files import Files, Part
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)@(\d+)")
 
 Bounds = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset."""
-Row = tuple[tuple[int, bytes], tuple[str, Place]]
+Row = tuple[tuple[int, bytes], tuple[str, RecordPosition]]
 """((which application, what ties records together), (side, place))."""
 
 
@@ -94,7 +94,7 @@ def lineage_rows(
     for record in read_records(files, part) if sides else ():
         if record.offset < part.facts.start_offset or not outcomes.committed(record):
             continue
-        place = Place(log, record.offset)
+        place = RecordPosition(log, record.offset)
         for side in sides:
             if side == OUTPUT or record.offset < end:
                 for key in _keys(record, lineage, side, begins):
@@ -152,9 +152,9 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
 
 
-def judge_key(key: bytes, rows: Iterable[tuple[str, Place]]) -> list[Finding]:
+def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
     """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one."""
-    sides: dict[str, dict[tuple[str, int, int], Place]] = {INPUT: {}, OUTPUT: {}}
+    sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = {INPUT: {}, OUTPUT: {}}
     for side, place in rows:
         replicas = sides[side]
         at = place.log.topic, place.log.partition, place.offset

@@ -16,7 +16,7 @@ from minibroker.controller.kraft import read_kraft_metadata
 from minibroker.rules.catalogue import NOTICE, finding
 from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, NONE, TRANSACTION_STATE, Finding, Log, LogFacts
 from minibroker.rules.scan import base_of
-from minibroker_pipeline.files import SMALL_SUFFIXES, Entry, FileDisk, Files, FilesReader, NotReadable, Part
+from minibroker_pipeline.files import SMALL_SUFFIXES, DirectoryEntry, FileDisk, Files, FilesReader, NotReadable, Part
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
 from minibroker_storage import check_finding
@@ -117,7 +117,7 @@ def _roots(files: Files) -> list[str]:
     return [name for name, below in inner if _is_data_directory(files, name, below)]
 
 
-def _is_data_directory(files: Files, root: str, entries: Sequence[Entry]) -> bool:
+def _is_data_directory(files: Files, root: str, entries: Sequence[DirectoryEntry]) -> bool:
     if any(entry.name == META_FILE for entry in entries):
         return True
     for name in [entry.name for entry in entries if entry.is_dir]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from minibroker.rules.rows import Fault, Finding, LogFacts
+from minibroker.rules.rows import Finding, LogFacts, LogFault
 from minibroker.rules.scan import RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_pipeline.files import Files, Part
@@ -52,7 +52,7 @@ class BatchTable:
         self._path = os.path.join(out, "batches", f"part-{number:06d}.parquet")
         self._writer: Any = None
 
-    def take(self, part: Part, block: Block, faults: Sequence[Fault], origin: int) -> None:
+    def take(self, part: Part, block: Block, faults: Sequence[LogFault], origin: int) -> None:
         from minibroker_pipeline.tables import batch_table
 
         self.write(batch_table(part.facts, part.path, block, faults, origin))
@@ -81,7 +81,7 @@ def read_parts(plan: Plan, number: int, parts: Iterable[Part]) -> Iterable[tuple
             from minibroker_pipeline.tables import fault_batch
 
             for row in read.rows:
-                if isinstance(row, Fault) and row.rule == "torn-batch":
+                if isinstance(row, LogFault) and row.rule == "torn-batch":
                     table.write(fault_batch(row))
         yield part, read
     if table is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.rules.rows import Fault, Log
+from minibroker.rules.rows import Log, LogFault
 from minibroker.rules.scan import RECORDS, Row, base_of, epoch_rows, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
 from minibroker_pipeline.headers import Block, FileRows, HeaderScan, scan_bytes
@@ -36,7 +36,7 @@ class PlainRecord(NamedTuple):
     fault: str | None = None
 
 
-Take = Callable[[Block, Sequence[Fault], int], None]
+Take = Callable[[Block, Sequence[LogFault], int], None]
 
 
 def read_part(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from minibroker.rules.rows import AbortedTxn, Fault
+from minibroker.rules.rows import AbortedTxn, LogFault
 from minibroker.rules.scan import base_of, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, FileDisk, Files, FilesReader, NotReadable, Part
 from minibroker_pipeline.headers import HeaderScan
@@ -120,7 +120,7 @@ def _aborted(plan: Plan, part: Part, low: int, high: int) -> Iterator[str]:
 def _producers(plan: Plan, part: Part) -> Iterator[str]:
     assert not isinstance(plan.files, Topics)
     for row in snapshot_rows(part.facts.log, part.path, plan.files.read(part.path)):
-        if isinstance(row, Fault):
+        if isinstance(row, LogFault):
             yield f"{part.path} {row.message}"
         else:
             for entry in row.entries:

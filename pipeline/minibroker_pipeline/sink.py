@@ -75,7 +75,7 @@ class Sink:
         return TransactionalClient(self.bootstrap, security=self.security)
 
 
-class Marker(NamedTuple):
+class SinkMarker(NamedTuple):
     """What the last committed batch left behind."""
 
     next_batch: int
@@ -83,7 +83,7 @@ class Marker(NamedTuple):
     partitions: int
 
     @classmethod
-    def read(cls, offset: int, metadata: str) -> Marker:
+    def read(cls, offset: int, metadata: str) -> SinkMarker:
         """Raises SinkRefused for an offset that no sink has committed."""
         try:
             content = json.loads(metadata)
@@ -100,10 +100,10 @@ class Attempt(NamedTuple):
     """One try at one batch: the epoch that it writes under, and the marker before it."""
 
     producer: Producer
-    marker: Marker | None
+    marker: SinkMarker | None
 
 
-class Batch(NamedTuple):
+class MicroBatch(NamedTuple):
     """Which batch of which query."""
 
     query: str
@@ -114,12 +114,12 @@ class Written(NamedTuple):
     """A task's report: records by partition. skipped: the batch had been committed before."""
 
     attempt: Attempt
-    batch: Batch
+    batch: MicroBatch
     counts: Mapping[int, int]
     skipped: bool = False
 
 
-def is_new(sink: Sink, marker: Marker | None, batch: Batch) -> bool:
+def is_new(sink: Sink, marker: SinkMarker | None, batch: MicroBatch) -> bool:
     """Whether the batch has yet to be written. Raises SinkRefused where the marker does not fit it."""
     if marker is None:
         if sink.marked and batch.number != sink.first_batch:
@@ -161,7 +161,7 @@ class SinkDriver:
                 raise SinkRefused(f"topic {sink.topic} has {there} partitions, not {sink.partitions}")
             producer = self._client.init_producer_id(sink.name, sink.timeout_ms, transaction_version=version)
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION) if sink.marked else None
-        marker = None if found is None else Marker.read(*found)
+        marker = None if found is None else SinkMarker.read(*found)
         if marker is not None and marker.partitions != sink.partitions:
             raise SinkRefused(
                 f"sink {sink.name} writes to {marker.partitions} partitions since its first batch, not to "
@@ -179,7 +179,7 @@ class SinkDriver:
         """Make the batch visible, whole; nothing when it was already. Raises SinkRefused, the attempt then aborted."""
         if not reports:
             attempt = self.begin()
-            batch = Batch(attempt.marker.query if attempt.marker else "", number)
+            batch = MicroBatch(attempt.marker.query if attempt.marker else "", number)
             reports = [Written(attempt, batch, {}, not is_new(self.sink, attempt.marker, batch))]
         attempt, batch, _, skipped = reports[0]
         try:
@@ -193,7 +193,7 @@ class SinkDriver:
                 self._leave(attempt)
                 return
             if sink.marked:
-                self._mark(attempt, Marker(number + 1, batch.query, sink.partitions))
+                self._mark(attempt, SinkMarker(number + 1, batch.query, sink.partitions))
             self._client.end(attempt.producer, commit=True)
 
     def keep(self, query: str) -> None:
@@ -205,7 +205,7 @@ class SinkDriver:
         sink = self.sink
         with self._asking():
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION)
-        if found is None or Marker.read(*found).query != query:
+        if found is None or SinkMarker.read(*found).query != query:
             return
         attempt = self.begin()
         with self._asking():
@@ -220,7 +220,7 @@ class SinkDriver:
         if attempt.producer.transaction_version < BUMPS_EPOCH:  # its partitions are in a transaction already
             self._client.end(attempt.producer, commit=False)
 
-    def _mark(self, attempt: Attempt, marker: Marker) -> None:
+    def _mark(self, attempt: Attempt, marker: SinkMarker) -> None:
         sink = self.sink
         self._client.commit_offset(
             attempt.producer, sink.group, sink.topic, MARKER_PARTITION, marker.next_batch, marker.metadata

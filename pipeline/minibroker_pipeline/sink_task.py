@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minibroker.client.transactional import Producer
-from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkRefused, Written, is_new, sink_errors
+from minibroker_pipeline.sink import Attempt, MicroBatch, Sink, SinkRefused, Written, is_new, sink_errors
 from minibroker_pipeline.sink_records import Records, blocks, by_partition, encode
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import MAGIC, BatchHeader, assemble
@@ -24,7 +24,7 @@ _FIRST_COUNTS: Final = 997
 
 
 def write_task(
-    sink: Sink, attempt: Attempt, batch: Batch, attempt_number: int, task_id: int, rows: Iterable[Any]
+    sink: Sink, attempt: Attempt, batch: MicroBatch, attempt_number: int, task_id: int, rows: Iterable[Any]
 ) -> Written:
     """Append the rows of one task: Arrow record batches with the columns of `sink_options.COLUMNS`.
 

@@ -43,9 +43,9 @@ _COMPARISONS = {
 }
 _SUFFIX = {"producers": ".snapshot", "aborted": ".txnindex"}
 _KINDS: dict[str, tuple[type, ...]] = {
-    "markers": (r.Marker, r.Fault),
-    "producers": (r.Snapshot, r.Fault),
-    "aborted": (r.AbortedTxn, r.Fault),
+    "markers": (r.Marker, r.LogFault),
+    "producers": (r.Snapshot, r.LogFault),
+    "aborted": (r.AbortedTxn, r.LogFault),
     "transactions": (r.TxnState,),
     "offsets": (r.CommittedOffset,),
 }
@@ -221,14 +221,14 @@ class SegmentReader(DataSourceReader):
     def _batches(self, part: Part) -> Iterator[Any]:
         made: list[Any] = []
 
-        def take(block: Any, faults: Sequence[r.Fault], origin: int) -> None:
+        def take(block: Any, faults: Sequence[r.LogFault], origin: int) -> None:
             batch = batch_table(part.facts, part.path, block, faults, origin)
             made.append(batch.filter(pa.array(self._chosen(block.headers))) if self._batch_conditions else batch)
 
         read = read_part(self._files, part, depth=self._depth, take=take)
         yield from made
         for row in read.rows:
-            if isinstance(row, r.Fault) and row.rule == "torn-batch" and not self._batch_conditions:
+            if isinstance(row, r.LogFault) and row.rule == "torn-batch" and not self._batch_conditions:
                 yield fault_batch(row)
 
     def _records(self, part: Part) -> Iterator[Any]:
@@ -240,7 +240,7 @@ class SegmentReader(DataSourceReader):
         told = "fault" in schema.names
         read = read_part(self._files, part, depth=HEADERS)
         rows: list[Any] = [
-            row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, r.Fault))
+            row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, r.LogFault))
         ]
         if rows:
             yield table_of(rows, schema)

@@ -82,7 +82,7 @@ TABLES: dict[str, Any] = {
 """What the Spark data source `kafka-segments` gives, by the name of its option `table`."""
 
 
-def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.Fault], origin: int = 0) -> Any:
+def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.LogFault], origin: int = 0) -> Any:
     """A block as a record batch of BATCHES; `origin` is added to positions."""
     headers, count = block.headers, len(block.positions)
     told = {fault.position: f"{fault.rule}: {fault.message}" for fault in faults}
@@ -116,7 +116,7 @@ def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.F
     return pa.RecordBatch.from_arrays(arrays, schema=BATCHES)
 
 
-def fault_batch(fault: r.Fault) -> Any:
+def fault_batch(fault: r.LogFault) -> Any:
     """Bytes that are no batch, as a row of BATCHES that says so."""
     row: dict[str, Any] = dict.fromkeys(BATCHES.names)
     row |= fault.log._asdict() | {"file": fault.file, "position": fault.position, "base_offset": fault.first_offset}
@@ -158,7 +158,15 @@ def _constant(value: str, count: int) -> Any:
 
 
 Named = (
-    r.Run | r.Marker | r.AbortedTxn | r.TxnState | r.CommittedOffset | r.Transaction | r.Finding | r.Fault | r.Snapshot
+    r.Run
+    | r.Marker
+    | r.AbortedTxn
+    | r.TxnState
+    | r.CommittedOffset
+    | r.Transaction
+    | r.Finding
+    | r.LogFault
+    | r.Snapshot
 )
 
 
@@ -178,6 +186,6 @@ def plain_rows(row: Named) -> list[dict[str, Any]]:
         plain["partitions"] = [{"topic": topic, "partition": partition} for topic, partition in row.partitions]
     elif isinstance(row, r.CommittedOffset):
         plain = {**plain, **row.log._asdict(), "committed_topic": row.topic, "committed_partition": row.partition}
-    elif isinstance(row, r.Fault):
+    elif isinstance(row, r.LogFault):
         plain["fault"] = f"{row.rule}: {row.message}"
     return [plain]

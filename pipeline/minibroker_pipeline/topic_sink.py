@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming import StreamingQueryListener
 
-from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written
+from minibroker_pipeline.sink import Attempt, MicroBatch, Sink, SinkDriver, SinkRefused, Written
 from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
 from minibroker_pipeline.sink_task import write_task
@@ -30,7 +30,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass
-class Message(WriterCommitMessage):
+class SinkMessage(WriterCommitMessage):
     """What a task tells the committing process."""
 
     written: Written
@@ -72,10 +72,10 @@ class _Writer:
             self._attempt = SinkDriver(self._sink).begin()
         return self.__dict__
 
-    def _write(self, batch: Batch, context: Any, iterator: Iterator[Any]) -> Message:
+    def _write(self, batch: MicroBatch, context: Any, iterator: Iterator[Any]) -> SinkMessage:
         assert self._attempt is not None
         number, task = context.attemptNumber(), context.taskAttemptId()
-        return Message(write_task(self._sink, self._attempt, batch, number, task, iterator))
+        return SinkMessage(write_task(self._sink, self._attempt, batch, number, task, iterator))
 
 
 def _written(messages: Sequence[Any]) -> list[Written]:
@@ -86,13 +86,13 @@ def _written(messages: Sequence[Any]) -> list[Written]:
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Batches numbered by the query."""
 
-    def write(self, iterator: Iterator[Any]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> SinkMessage:
         context = TaskContext.get()
         assert context is not None
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise SinkRefused(f"{NAME}: Spark names no query and batch here: only micro-batches can be written")
-        return self._write(Batch(query, int(number)), context, iterator)
+        return self._write(MicroBatch(query, int(number)), context, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         SinkDriver(self._sink).commit(_written(messages), batchId)
@@ -104,10 +104,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 class TableWriter(_Writer, DataSourceArrowWriter):
     """One batch, number 0 of its job."""
 
-    def write(self, iterator: Iterator[Any]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> SinkMessage:
         context = TaskContext.get()
         assert context is not None
-        return self._write(Batch(self._sink.job or "", 0), context, iterator)
+        return self._write(MicroBatch(self._sink.job or "", 0), context, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
         SinkDriver(self._sink).commit(_written(messages), 0)

@@ -116,7 +116,7 @@ class Message(Versioned, base=True):
         return cls.__encoders__[version]
 
 
-class Api(Message, base=True):
+class ApiMessage(Message, base=True):
     """A request or a response. ``latest_unstable`` marks a highest version that Kafka does not advertise,
     ``private`` an API that is not Kafka's."""
 
@@ -136,11 +136,11 @@ class Api(Message, base=True):
         APIS.setdefault(key, {})["request" if issubclass(cls, Request) else "response"] = cls
 
 
-class Request(Api, base=True):
+class Request(ApiMessage, base=True):
     """The body of a request."""
 
 
-class Response(Api, base=True):
+class Response(ApiMessage, base=True):
     """The body of a response."""
 
 

@@ -94,7 +94,7 @@ def _with_ends(segments: Sequence[Segment], end: int) -> Iterator[tuple[Segment,
 
 
 @dataclass(slots=True)
-class Group:
+class SegmentGroup:
     """Segments that became one."""
 
     old: list[Segment]
@@ -105,7 +105,7 @@ class Group:
 class Cleaned:
     """A finished rewrite; `next_dirty` is the cleaner checkpoint once every group is in place."""
 
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SegmentGroup] = field(default_factory=list)
     next_dirty: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -151,7 +151,7 @@ class Plan(NamedTuple):
                     now_ms=self.now_ms,
                     suffix=CLEANED_SUFFIX,
                 )
-                result.groups.append(Group(group, new))
+                result.groups.append(SegmentGroup(group, new))
                 _write_group(group, new, rules, result, stop)
         except BaseException:
             result.discard()

@@ -349,7 +349,7 @@ class PartitionLog:
         """(largest known epoch <= ``epoch``, its exclusive end); (-1, -1) when unknown (KIP-101)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # -- what shortens it ------------------------------------------------------------------------------------------
+    # -- deletion and truncation ---------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
         """Moves the log start up to ``offset`` (-1: the high watermark) and returns where it is now. Segments go later.

@@ -48,7 +48,7 @@ class Lost(NamedTuple):
         return f"{self} ({POWER_LOSS})" if self.usable else str(self)
 
 
-class Reader(Protocol):
+class DirectoryReader(Protocol):
     """Reads the files of a directory, wherever they are."""
 
     def sizes(self, path: str) -> Mapping[str, int]:
@@ -82,7 +82,7 @@ class DiskReader:
             file.close()
 
 
-def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
+def lost_of_partition(reader: DirectoryReader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
     """The missing data of a partition. `reached`: checkpoint file → its offset for this partition."""
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
@@ -115,7 +115,7 @@ def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]
     return found
 
 
-def log_end(reader: Reader, directory: str, bases: list[int], sizes: Mapping[str, int]) -> int:
+def log_end(reader: DirectoryReader, directory: str, bases: list[int], sizes: Mapping[str, int]) -> int:
     """One past the last offset of the last whole batch; 0 without a log. Reads headers only, checksums are not
     verified."""
     end = 0
@@ -126,7 +126,7 @@ def log_end(reader: Reader, directory: str, bases: list[int], sizes: Mapping[str
     return end
 
 
-def _segment_end(reader: Reader, directory: str, base: int, sizes: Mapping[str, int]) -> int:
+def _segment_end(reader: DirectoryReader, directory: str, base: int, sizes: Mapping[str, int]) -> int:
     stem = f"{base:020d}"
     size = sizes[stem + ".log"]
     for start in (*_indexed(reader, directory, stem, sizes), 0):
@@ -136,7 +136,7 @@ def _segment_end(reader: Reader, directory: str, base: int, sizes: Mapping[str, 
     return base
 
 
-def _indexed(reader: Reader, directory: str, stem: str, sizes: Mapping[str, int]) -> list[int]:
+def _indexed(reader: DirectoryReader, directory: str, stem: str, sizes: Mapping[str, int]) -> list[int]:
     """The last position within the log that the offset index names, so that not the whole log must be read."""
     if not sizes.get(stem + ".index"):
         return []
@@ -149,7 +149,7 @@ def _indexed(reader: Reader, directory: str, stem: str, sizes: Mapping[str, int]
     return [last] if 0 < last < sizes[stem + ".log"] else []
 
 
-def _walk(reader: Reader, path: str, position: int, size: int, base: int) -> int | None:
+def _walk(reader: DirectoryReader, path: str, position: int, size: int, base: int) -> int | None:
     """The end of the batches from `position` on; None when no batch of this segment begins there."""
     end: int | None = None
     chunk, start = b"", position

@@ -1,7 +1,7 @@
 """Faults of the small files of a data directory, each by itself and compared with the others, for `check` and the
 audit.
 
-Files are read through a `Reader`, so they may be on any file system. Logs are not read.
+Files are read through a `DirectoryReader`, so they may be on any file system. Logs are not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minibroker_storage.checkpoints import (
 from minibroker_storage.directory import CLEAN_FILE, META_FILE, partition_of, properties_of, wrong_in_meta
 from minibroker_storage.disk import join
 from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from minibroker_storage.lost import DIRECTORY, Reader
+from minibroker_storage.lost import DIRECTORY, DirectoryReader
 from minibroker_storage.partition_metadata import FILE_NAME, decode_partition_metadata, topic_id_text
 
 Offsets = dict[tuple[str, int], int]
@@ -46,7 +46,9 @@ class RootFiles:
     be read; `damaged`: checkpoints that cannot be read. `topic_ids`: the topic ids found on other brokers of the
     cluster."""
 
-    def __init__(self, reader: Reader, report: Report, topic_ids: dict[str, tuple[bytes, str]] | None = None) -> None:
+    def __init__(
+        self, reader: DirectoryReader, report: Report, topic_ids: dict[str, tuple[bytes, str]] | None = None
+    ) -> None:
         self._reader = reader
         self._report = report
         self.entries = reader.sizes("")

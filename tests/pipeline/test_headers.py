@@ -10,7 +10,7 @@ from sampling import search, thinned
 
 np = pytest.importorskip("numpy")
 
-from minibroker.rules.rows import Fault, Log, LogFacts, Marker, Run, Span  # noqa: E402
+from minibroker.rules.rows import Log, LogFacts, LogFault, Marker, Run, Span  # noqa: E402
 from minibroker.rules.scan import DEPTHS, scan_directory, scan_log  # noqa: E402
 from minibroker_pipeline import headers  # noqa: E402
 from minibroker_pipeline.headers import merge_runs, merge_spans, scan_bytes  # noqa: E402
@@ -26,7 +26,7 @@ def plain(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list[i
 
 
 def without_reason(rows: list[Any]) -> list[Any]:
-    rows = [row._replace(message="") if isinstance(row, Fault) and row.rule == "torn-batch" else row for row in rows]
+    rows = [row._replace(message="") if isinstance(row, LogFault) and row.rule == "torn-batch" else row for row in rows]
     return sorted(rows, key=lambda row: (type(row).__name__, row))
 
 

@@ -1,7 +1,7 @@
 """The rules over clients' histories, offsets over time, reloads and lineage."""
 
 from minibroker.rules.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
-from minibroker.rules.rules import UNKNOWN, Place, judge_history, judge_lineage, judge_marks, judge_reload
+from minibroker.rules.rules import UNKNOWN, RecordPosition, judge_history, judge_lineage, judge_marks, judge_reload
 
 LOG = Log("", "t", 0)
 
@@ -73,7 +73,7 @@ def test_reload() -> None:
 
 
 def test_lineage() -> None:
-    one, two = Place(LOG, 1), Place(LOG, 2)
+    one, two = RecordPosition(LOG, 1), RecordPosition(LOG, 2)
     assert judge_lineage("k", [one], [two]) == []
     assert judge_lineage("k", [one, two], [one, two]) == []
     assert names(judge_lineage("k", [one], [])) == ["lineage-lost"]

@@ -21,11 +21,11 @@ from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import sink_task
 from minibroker_pipeline.sink import (
     Attempt,
-    Batch,
     Fenced,
-    Marker,
+    MicroBatch,
     Sink,
     SinkDriver,
+    SinkMarker,
     SinkRefused,
     Written,
     is_new,
@@ -68,7 +68,7 @@ _ATTEMPTS = itertools.count()
 
 
 def write_task(
-    sink: Sink, attempt: Attempt, batch: Batch, number: int, *batches: Any, task: int | None = None
+    sink: Sink, attempt: Attempt, batch: MicroBatch, number: int, *batches: Any, task: int | None = None
 ) -> Written:
     task = next(_ATTEMPTS) if task is None else task
     return sink_task.write_task(sink, attempt, batch, number, task, batches)
@@ -78,8 +78,8 @@ def tasks(sink: Sink, attempt: Attempt, number: int, *, first: int | None = None
     """Two tasks: one writes to partitions 0 and 2, the other to 1."""
     attempt = pickle.loads(pickle.dumps(attempt))
     first = number * 12 if first is None else first
-    one = write_task(sink, attempt, Batch(QUERY, number), 0, rows(first, 0), rows(first + 4, 2))
-    two = write_task(sink, attempt, Batch(QUERY, number), 0, rows(first + 8, 1))
+    one = write_task(sink, attempt, MicroBatch(QUERY, number), 0, rows(first, 0), rows(first + 4, 2))
+    two = write_task(sink, attempt, MicroBatch(QUERY, number), 0, rows(first + 8, 1))
     return [one, two]
 
 
@@ -155,7 +155,7 @@ def test_abort_after_a_commit_leaves_it_alone(broker: Minibroker, sink: Sink) ->
 def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SinkDriver(sink)
     attempt = driver.begin()
-    batch = Batch(QUERY, 0)
+    batch = MicroBatch(QUERY, 0)
     reports = [write_task(sink, attempt, batch, 0, rows(0, 1))]
     with pytest.raises(SinkRefused, match="another task or attempt wrote to partition 1"):
         write_task(sink, attempt, batch, 0, rows(4, 1))
@@ -219,9 +219,9 @@ def test_a_second_attempt_of_a_task_fails_the_batch(broker: Minibroker, sink: Si
         raise OSError("worker lost")
 
     with pytest.raises(OSError):
-        sink_task.write_task(sink, attempt, Batch(QUERY, 0), 0, 0, failing())
+        sink_task.write_task(sink, attempt, MicroBatch(QUERY, 0), 0, 0, failing())
     with pytest.raises(SinkRefused, match="whole batch"):
-        write_task(sink, attempt, Batch(QUERY, 0), 1, rows(0, 0))
+        write_task(sink, attempt, MicroBatch(QUERY, 0), 1, rows(0, 0))
     run(sink, 0)
     assert visible(broker, sink) == list(range(12))
 
@@ -290,24 +290,24 @@ def test_jobs_are_done_once_each(broker: Minibroker, sink: Sink) -> None:
     assert len(visible(broker, sink)) == 36
 
 
-MARKER = Marker(3, QUERY, 3)
+MARKER = SinkMarker(3, QUERY, 3)
 
 
 @pytest.mark.parametrize(
     ("marker", "batch", "expected"),
     [
-        (None, Batch(QUERY, 0), True),
-        (None, Batch(QUERY, 4), "no marker, but batch 4"),
-        (MARKER, Batch(QUERY, 2), False),
-        (MARKER, Batch(QUERY, 0), False),
-        (MARKER, Batch(QUERY, 3), True),
-        (MARKER, Batch(QUERY, 4), "the marker awaits 3"),
-        (MARKER, Batch("other", 0), "belongs to query 6ad5"),
-        (MARKER, Batch("other", 3), "belongs to query 6ad5"),
-        (Marker(1, "", 3), Batch(QUERY, 1), True),
+        (None, MicroBatch(QUERY, 0), True),
+        (None, MicroBatch(QUERY, 4), "no marker, but batch 4"),
+        (MARKER, MicroBatch(QUERY, 2), False),
+        (MARKER, MicroBatch(QUERY, 0), False),
+        (MARKER, MicroBatch(QUERY, 3), True),
+        (MARKER, MicroBatch(QUERY, 4), "the marker awaits 3"),
+        (MARKER, MicroBatch("other", 0), "belongs to query 6ad5"),
+        (MARKER, MicroBatch("other", 3), "belongs to query 6ad5"),
+        (SinkMarker(1, "", 3), MicroBatch(QUERY, 1), True),
     ],
 )
-def test_which_batch_is_new(marker: Marker | None, batch: Batch, expected: bool | str) -> None:
+def test_which_batch_is_new(marker: SinkMarker | None, batch: MicroBatch, expected: bool | str) -> None:
     settings = Sink("localhost:9092", "t", "s", 3)
     if isinstance(expected, str):
         with pytest.raises(SinkRefused, match=expected):
@@ -325,7 +325,7 @@ def test_the_number_of_partitions_is_pinned(broker: Minibroker, sink: Sink) -> N
             SinkDriver(replace(sink, partitions=other)).begin()
     attempt = SinkDriver(sink).begin()
     with pytest.raises(SinkRefused, match="there are 3"):
-        write_task(sink, attempt, Batch(QUERY, 1), 0, rows(0, 3))
+        write_task(sink, attempt, MicroBatch(QUERY, 1), 0, rows(0, 3))
 
 
 def test_what_is_refused_at_the_start(broker: Minibroker, sink: Sink) -> None:
@@ -345,8 +345,8 @@ def test_what_is_refused_at_the_start(broker: Minibroker, sink: Sink) -> None:
 
 def test_an_offset_that_is_no_marker() -> None:
     with pytest.raises(SinkRefused, match="no marker"):
-        Marker.read(5, "")
-    assert Marker.read(5, Marker(5, "q", 2).metadata) == Marker(5, "q", 2)
+        SinkMarker.read(5, "")
+    assert SinkMarker.read(5, SinkMarker(5, "q", 2).metadata) == SinkMarker(5, "q", 2)
 
 
 def test_rows_of_an_arrow_batch() -> None:
@@ -417,7 +417,7 @@ def test_a_stage_that_spark_runs_again(broker: Minibroker, sink: Sink, concurren
     """Its tasks are first attempts once more, and may have their rows in another order."""
     driver = SinkDriver(sink)
     attempt = driver.begin()
-    batch = Batch(QUERY, 0)
+    batch = MicroBatch(QUERY, 0)
     older = write_task(sink, attempt, batch, 0, rows(0, 0, 40), task=7)
     if concurrent:  # the end of the log was asked for before the other wrote
         with pytest.MonkeyPatch.context() as patch:
@@ -514,7 +514,7 @@ def test_no_broker_is_one_line(sink: Sink, monkeypatch: pytest.MonkeyPatch, ask:
     attempt = driver.begin()
     lost = SinkDriver(replace(sink, bootstrap="127.0.0.1:1"))
     monkeypatch.setattr(TransactionalClient, "patience", 0.0)
-    reports = [Written(attempt, Batch(QUERY, 0), {0: 1}, False)]
+    reports = [Written(attempt, MicroBatch(QUERY, 0), {0: 1}, False)]
     asked: dict[str, Callable[[], object]] = {
         "begin": lost.begin,
         "commit": lambda: lost.commit(reports, 0),

@@ -14,7 +14,7 @@ from toolchain import Unavailable
 
 from minibroker.faults import Error
 from minibroker.testing.embedded import Minibroker
-from minibroker_pipeline.sink import Batch, Fenced, Marker, Sink, SinkDriver, SinkRefused
+from minibroker_pipeline.sink import Fenced, MicroBatch, Sink, SinkDriver, SinkMarker, SinkRefused
 from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_task import write_task
 
@@ -44,7 +44,7 @@ def keeper(broker: Minibroker, sink: Sink) -> Keeper:
 def run(sink: Sink, number: int) -> None:
     driver = SinkDriver(sink)
     rows = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32()), "value": [str(number)]})
-    report = write_task(sink, driver.begin(), Batch(QUERY, number), 0, number, [rows])
+    report = write_task(sink, driver.begin(), MicroBatch(QUERY, number), 0, number, [rows])
     driver.commit([report], number)
 
 
@@ -107,7 +107,7 @@ def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink, mo
     kept.wrote(QUERY)
     kept.idle(QUERY)
     rows = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32()), "value": ["1"]})
-    report = write_task(sink, attempt, Batch(QUERY, 1), 0, 0, [rows])
+    report = write_task(sink, attempt, MicroBatch(QUERY, 1), 0, 0, [rows])
     SinkDriver(sink).commit([report], 1)  # nothing has fenced it
     begun: list[Any] = []
     begin = SinkDriver.begin
@@ -123,7 +123,7 @@ def test_it_cannot_bring_back_an_older_marker(broker: Minibroker, sink: Sink, mo
     run(sink, 0)
     mark = SinkDriver._mark
 
-    def late(driver: SinkDriver, attempt: Any, marker: Marker) -> None:
+    def late(driver: SinkDriver, attempt: Any, marker: SinkMarker) -> None:
         monkeypatch.setattr(SinkDriver, "_mark", mark)
         run(sink, 1)
         mark(driver, attempt, marker)

@@ -19,7 +19,7 @@ from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import command, topics
 from minibroker_pipeline.command import plan_of
-from minibroker_pipeline.follow import Follower, follow
+from minibroker_pipeline.follow import FollowingAudit, follow
 from minibroker_pipeline.topics import TopicClient, Topics
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
@@ -92,7 +92,7 @@ def test_following(bootstrap: str) -> None:
     arguments = parser.parse_args(["--bootstrap", bootstrap, "--topic", "grows"])
     client = TopicClient(bootstrap)
     produce(client, "grows", 0, 0)
-    follower = Follower(plan_of(arguments), arguments)
+    follower = FollowingAudit(plan_of(arguments), arguments)
     assert follower.round() == []
     for sequence in (3, 6, 9):
         produce(client, "grows", 0, sequence)

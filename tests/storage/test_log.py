@@ -1,4 +1,4 @@
-"""Appending to, reading from and shortening one partition's log."""
+"""Appending to, reading from and truncating one partition's log."""
 
 import struct
 from pathlib import Path
@@ -335,7 +335,7 @@ def test_no_timestamps_no_offsets(disk: MemoryDisk) -> None:
     assert log.offset_for_timestamp(0, 100) is None
 
 
-# -- shortening
+# -- truncation
 
 
 def test_delete_records_moves_the_start_into_a_batch(disk: MemoryDisk) -> None:

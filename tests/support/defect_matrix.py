@@ -18,7 +18,6 @@ from broker import start_minibroker
 from defects import DEFECTS
 from restart import restart, restartable_minibroker
 
-from minibroker.client.connection import parse_address
 from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.results import Result, Status
@@ -68,7 +67,7 @@ def results(
     restart: Callable[[], None] | None = None,
 ) -> list[Result]:
     """Run the scenarios; those that need something else than what the broker has are not run."""
-    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+    cluster = ClusterUnderTest(bootstrap, timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
     token = secrets.token_hex(3)
     try:
         cluster.versions()

@@ -14,7 +14,7 @@ from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.static.constants import EntityType
 
-from minibroker_protocol.dsl import Api, Header, Message, Request
+from minibroker_protocol.dsl import ApiMessage, Header, Message, Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.shapes import Shapes
@@ -26,7 +26,7 @@ _RENAMED = {"generation_id": "generation_id_or_member_epoch"}
 
 def kio_class(message: type[Message], version: int) -> Any:
     """kio's class for the same message and version."""
-    if issubclass(message, Api):
+    if issubclass(message, ApiMessage):
         kind: Any = EntityType.request if issubclass(message, Request) else EntityType.response
         return getattr(load_payload_module(message.__api_key__, version, kind), message.__name__)
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", message.__name__).lower()

@@ -17,7 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from minibroker.client.connection import parse_address
 from minibroker.conformance import scenario as scenarios
 from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.runner import Options, ScenarioRun
@@ -300,7 +299,7 @@ def _quoted(expected: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cluster(address: str) -> ClusterUnderTest:
-    cluster = ClusterUnderTest(parse_address(address), timeout=10, patience=30)
+    cluster = ClusterUnderTest(address, timeout=10, patience=30)
     cluster.warm_up(secrets.token_hex(3))
     return cluster
 

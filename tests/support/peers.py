@@ -31,9 +31,7 @@ from real_kafka import RealKafka
 from recorded_runs import ROOT, RecordedRun
 from restart import end, restart, start
 
-from minibroker.client.connection import parse_address
 from minibroker.conformance.cluster import ClusterUnderTest
-from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.results import Result, Status
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, Scenario, bundled
@@ -63,16 +61,12 @@ class Peer:
             self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         address = self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
-        cluster = ClusterUnderTest(parse_address(address), timeout=PEER.timeout, patience=PEER.patience)
+        cluster = ClusterUnderTest(address, timeout=PEER.timeout, patience=PEER.patience)
         cluster.wait_until_up(secrets.token_hex(3))
         return cluster
 
     def alive(self, cluster: ClusterUnderTest) -> bool:
-        try:
-            cluster.ask(cluster.bootstrap, "ApiVersions", 0, {})
-        except ScenarioFailed:
-            return False
-        return self._process is not None and self._process.poll() is None
+        return cluster.answers() and self._process is not None and self._process.poll() is None
 
     def end(self) -> None:
         if self._process is not None:
@@ -125,7 +119,7 @@ def with_needs(
         if same:
             with running_with(have) as (bootstrap, restart_it):
                 options = Options(expectation=expect, restart=restart_it)
-                cluster = ClusterUnderTest(parse_address(bootstrap), timeout=options.timeout, patience=options.patience)
+                cluster = ClusterUnderTest(bootstrap, timeout=options.timeout, patience=options.patience)
                 cluster.wait_until_up(secrets.token_hex(3))
                 found += _together(cluster, same, options, have)
     return found, 1

@@ -33,7 +33,7 @@ import pyarrow as pa
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker_pipeline import sink_task
-from minibroker_pipeline.sink import Batch, Sink, SinkDriver, SinkRefused
+from minibroker_pipeline.sink import MicroBatch, Sink, SinkDriver, SinkRefused
 from minibroker_protocol import messages as m
 
 PARTITIONS: Final = 3
@@ -164,7 +164,7 @@ def task(out: Any, sink: Sink, attempt: Any, number: int, partitions: list[int])
     order = random.Random(os.getpid())
     batches = [rows(number, partition, order) for partition in partitions]
     try:
-        out.send(sink_task.write_task(sink, attempt, Batch(QUERY, number), 0, os.getpid() % (ROWS // 2), batches))
+        out.send(sink_task.write_task(sink, attempt, MicroBatch(QUERY, number), 0, os.getpid() % (ROWS // 2), batches))
     except SinkRefused as error:
         out.send(str(error))
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.coordinators.transactions import end_txn, expiry, init_producer_id, partitions, records
 from minibroker.coordinators.transactions.metadata import (
-    Entry,
     ProducerIdAndEpoch,
     TopicPartition,
+    TransactionEntry,
     TransactionMetadata,
 )
 from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard, durable_state
@@ -168,7 +168,7 @@ class CoordinatorDouble:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> TransactionEntry:
         return self.shard.entries[ID]
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import Clock
 from minibroker.kernel.deferred import Deferred
-from minibroker.metadata.config_resources import ResourceType
+from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ErrorCode
 
@@ -90,7 +90,7 @@ class Environment:
 
     def config_of(self, group_id: str) -> GroupConfig:
         """The settings with what was set for this group."""
-        config, overrides = self.config(), self.image().configs_of(ResourceType.GROUP, group_id)
+        config, overrides = self.config(), self.image().configs_of(ConfigResourceType.GROUP, group_id)
         return with_overrides(config, overrides) if overrides else config
 
     def now_ms(self) -> int:

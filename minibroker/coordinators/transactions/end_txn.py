@@ -14,9 +14,9 @@ from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
     NO_PRODUCER,
     NO_PRODUCER_ID,
-    Entry,
     ProducerIdAndEpoch,
     TopicPartition,
+    TransactionEntry,
 )
 from minibroker.coordinators.transactions.refusals import fenced, refuse_timed_out
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
@@ -101,7 +101,7 @@ def end_txn(
 
 def _end_and_bump(
     shard: TransactionShard,
-    entry: Entry,
+    entry: TransactionEntry,
     producer: ProducerIdAndEpoch,
     commit: bool,
     transaction_version: int,
@@ -146,7 +146,7 @@ def _end_and_bump(
 
 def abort_with_fence(
     shard: TransactionShard,
-    entry: Entry,
+    entry: TransactionEntry,
     response: R,
     *,
     producer_ids: ProducerIdSource,
@@ -184,7 +184,7 @@ def abort_with_fence(
 
 
 def abort_for_owner(
-    shard: TransactionShard, entry: Entry, response: R, *, producer_ids: ProducerIdSource, now_ms: int
+    shard: TransactionShard, entry: TransactionEntry, response: R, *, producer_ids: ProducerIdSource, now_ms: int
 ) -> CoordinatorResult[R]:
     """The coordinator aborts the running transaction as its owner's EndTxn would, so that the owner keeps its place.
 
@@ -221,7 +221,7 @@ def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> 
     return CoordinatorResult(None, records=(shard.record_of(metadata),))
 
 
-def _require_producer_id(entry: Entry, producer: ProducerIdAndEpoch) -> None:
+def _require_producer_id(entry: TransactionEntry, producer: ProducerIdAndEpoch) -> None:
     if producer.producer_id != entry.metadata.producer_id:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -229,12 +229,12 @@ def _require_producer_id(entry: Entry, producer: ProducerIdAndEpoch) -> None:
         )
 
 
-def _require_nothing_pending(entry: Entry) -> None:
+def _require_nothing_pending(entry: TransactionEntry) -> None:
     if entry.volatile.pending_state is not None:
         raise ApiError(_CONCURRENT, f"{entry.metadata.transactional_id} is in {entry}")
 
 
-def _repeat_or_refuse(entry: Entry, commit: bool) -> None:
+def _repeat_or_refuse(entry: TransactionEntry, commit: bool) -> None:
     """Let the repetition of an end that already happened pass; raise for every other end of nothing."""
     code = REPEATED_END[entry.metadata.state, commit]
     if code is OK:
@@ -244,5 +244,5 @@ def _repeat_or_refuse(entry: Entry, commit: bool) -> None:
     raise _nothing_to_end(entry, commit)
 
 
-def _nothing_to_end(entry: Entry, commit: bool) -> ApiError:
+def _nothing_to_end(entry: TransactionEntry, commit: bool) -> ApiError:
     return ApiError(_INVALID, f"{entry.metadata.transactional_id} cannot {'commit' if commit else 'abort'} in {entry}")

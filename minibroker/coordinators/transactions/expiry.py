@@ -11,7 +11,7 @@ from math import inf
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.end_txn import abort_with_fence
-from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, Entry
+from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, TransactionEntry
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, EXPIRABLE, ONGOING, require_legal
 
@@ -28,7 +28,7 @@ def next_timeout_ms(shard: TransactionShard) -> float:
     )
 
 
-def _may_time_out(entry: Entry) -> bool:
+def _may_time_out(entry: TransactionEntry) -> bool:
     metadata = entry.metadata
     return (
         metadata.state is ONGOING and entry.volatile.pending_state is None and metadata.timeout_ms != NEVER_TIMES_OUT_MS

@@ -12,8 +12,8 @@ from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
     NEVER_TIMES_OUT_MS,
     NO_PRODUCER_EPOCH,
-    Entry,
     ProducerIdAndEpoch,
+    TransactionEntry,
     TransactionMetadata,
 )
 from minibroker.coordinators.transactions.refusals import fenced
@@ -73,7 +73,7 @@ def init_producer_id(
             timeout_ms=timeout_ms,
             last_update_ms=now_ms,
         )
-        entry = Entry(fresh, nascent=True)
+        entry = TransactionEntry(fresh, nascent=True)
         # Kafka caches the id before its first append, so that a second request meets a pending transition.
         shard.entries[transactional_id] = entry
     metadata = entry.metadata
@@ -89,7 +89,7 @@ def init_producer_id(
     return shard.write(entry, claimed, claimed.producer)
 
 
-def _may_claim(shard: TransactionShard, entry: Entry, expected: ProducerIdAndEpoch) -> bool:
+def _may_claim(shard: TransactionShard, entry: TransactionEntry, expected: ProducerIdAndEpoch) -> bool:
     """The producer id is right, or it is the retry of a rotation whose answer was lost."""
     metadata = entry.metadata
     if entry.epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
@@ -103,7 +103,7 @@ def _may_claim(shard: TransactionShard, entry: Entry, expected: ProducerIdAndEpo
 
 def _take_over(
     shard: TransactionShard,
-    entry: Entry,
+    entry: TransactionEntry,
     expected: ProducerIdAndEpoch | None,
     producer_ids: ProducerIdSource,
     now_ms: int,
@@ -128,7 +128,7 @@ def _take_over(
 
 def _claim(
     shard: TransactionShard,
-    entry: Entry,
+    entry: TransactionEntry,
     expected: ProducerIdAndEpoch | None,
     timeout_ms: int,
     producer_ids: ProducerIdSource,
@@ -170,7 +170,9 @@ def _claim(
     return _remembering(entry, claimed, expected)
 
 
-def _remembering(entry: Entry, claimed: TransactionMetadata, expected: ProducerIdAndEpoch) -> TransactionMetadata:
+def _remembering(
+    entry: TransactionEntry, claimed: TransactionMetadata, expected: ProducerIdAndEpoch
+) -> TransactionMetadata:
     """Keep what an answered claim offered, so that the same request finds the same answer again (KIP-360)."""
     if entry.epoch == NO_PRODUCER_EPOCH:
         return claimed._replace(previous_producer_id=expected.producer_id, last_producer_epoch=expected.producer_epoch)

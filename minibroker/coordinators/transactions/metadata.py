@@ -87,7 +87,7 @@ class Volatile:
     joins_to_refuse: int = 0
 
 
-class Entry:
+class TransactionEntry:
     """One transactional id in the coordinator's memory.
 
     `nascent` is True until the first InitProducerId was logged: Kafka keeps the id, with epoch -1, from its first

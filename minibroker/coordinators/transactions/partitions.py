@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import transitions
-from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionEntry
 from minibroker.coordinators.transactions.refusals import fenced, refuse_timed_out
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import ONGOING, PREPARED
@@ -63,7 +63,7 @@ def verify_partitions(
     return {tp: ErrorCode.NONE if tp in known else ErrorCode.TRANSACTION_ABORTABLE for tp in partitions}
 
 
-def _require_producer(shard: TransactionShard, entry: Entry, producer: ProducerIdAndEpoch) -> None:
+def _require_producer(shard: TransactionShard, entry: TransactionEntry, producer: ProducerIdAndEpoch) -> None:
     if producer.producer_id != entry.metadata.producer_id:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,

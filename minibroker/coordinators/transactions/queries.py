@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry, by_topic
+from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, TransactionEntry, by_topic
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, PREPARED
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -20,7 +20,7 @@ class TransactionFilter(NamedTuple):
     longer_than_ms: int = -1
     matches: Callable[[str], bool] | None = None
 
-    def passes(self, transactional_id: str, entry: Entry, now_ms: int) -> bool:
+    def passes(self, transactional_id: str, entry: TransactionEntry, now_ms: int) -> bool:
         metadata = entry.metadata
         if forgotten(entry):
             return False
@@ -34,12 +34,12 @@ class TransactionFilter(NamedTuple):
         return self.matches is None or self.matches(transactional_id)
 
 
-def forgotten(entry: Entry) -> bool:
+def forgotten(entry: TransactionEntry) -> bool:
     """It has expired, and is there only until that is written."""
     return entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD
 
 
-def describe(shard: TransactionShard, transactional_id: str) -> Entry:
+def describe(shard: TransactionShard, transactional_id: str) -> TransactionEntry:
     """The entry to describe; raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
     entry = shard.entries.get(transactional_id)
     if entry is None or forgotten(entry):
@@ -47,12 +47,12 @@ def describe(shard: TransactionShard, transactional_id: str) -> Entry:
     return entry
 
 
-def partitions_of(entry: Entry) -> list[tuple[str, list[int]]]:
+def partitions_of(entry: TransactionEntry) -> list[tuple[str, list[int]]]:
     """(topic, partitions) of the transaction; while it ends, only those that lack their marker."""
     partitions = entry.volatile.missing_markers if entry.metadata.state in PREPARED else entry.metadata.partitions
     return list(by_topic(partitions).items())
 
 
-def start_of(entry: Entry) -> int:
+def start_of(entry: TransactionEntry) -> int:
     """Milliseconds, -1 when no transaction ever began."""
     return entry.metadata.start_ms if entry.metadata.start_ms >= 0 else NO_TIMESTAMP

@@ -7,8 +7,8 @@ from typing import Final
 from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
     NO_PRODUCER_EPOCH,
-    Entry,
     ProducerIdAndEpoch,
+    TransactionEntry,
 )
 from minibroker.coordinators.transactions.transitions import after_completion
 from minibroker.releases.semantics import (
@@ -35,7 +35,7 @@ class Fenced(ApiError):
         self.successor = successor
 
 
-def fenced(entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
+def fenced(entry: TransactionEntry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
     """`offered` is shut out of `entry`; the text says what was expected and what came."""
     return Fenced(
         f"{offered} {why}: {entry.metadata.transactional_id} is {entry}",
@@ -44,7 +44,7 @@ def fenced(entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
     )
 
 
-def timed_out(entry: Entry, offered: ProducerIdAndEpoch) -> bool:
+def timed_out(entry: TransactionEntry, offered: ProducerIdAndEpoch) -> bool:
     """Whether `offered` is the producer whose transaction timed out, and the next epoch is not claimed yet."""
     metadata = entry.metadata
     if not metadata.timed_out or NO_PRODUCER_EPOCH in (offered.producer_epoch, entry.last_epoch):
@@ -58,7 +58,7 @@ def timed_out(entry: Entry, offered: ProducerIdAndEpoch) -> bool:
     return rotated and offered.producer_id == metadata.previous_producer_id
 
 
-def refuse_timed_out(semantics: Semantics, entry: Entry, producer: ProducerIdAndEpoch) -> None:
+def refuse_timed_out(semantics: Semantics, entry: TransactionEntry, producer: ProducerIdAndEpoch) -> None:
     """Raise Fenced for the epoch that timed out, where there are codes for it.
 
     Before anything else is asked of the id: while the markers are on their way a client would only be sent round again,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.coordinators.transactions import records
-from minibroker.coordinators.transactions.metadata import Entry, TransactionMetadata
+from minibroker.coordinators.transactions.metadata import TransactionEntry, TransactionMetadata
 from minibroker.coordinators.transactions.records import TransactionRecord
 from minibroker.coordinators.transactions.states import (
     COMPLETE_ABORT,
@@ -54,7 +54,7 @@ class TransactionShard:
     coordinator_epoch: int
     config: TransactionConfig
     on_prepared: Callable[[TransactionShard, str], None] | None = None
-    entries: dict[str, Entry] = field(default_factory=dict, init=False)
+    entries: dict[str, TransactionEntry] = field(default_factory=dict, init=False)
 
     # -- what the host calls ---------------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class TransactionShard:
             return
         entry = self.entries.get(record.transactional_id)
         if entry is None:
-            self.entries[record.transactional_id] = Entry(metadata)
+            self.entries[record.transactional_id] = TransactionEntry(metadata)
             return
         entry.metadata = metadata
         entry.nascent = False
@@ -101,7 +101,7 @@ class TransactionShard:
 
     # -- what decisions share --------------------------------------------------------------------------------------
 
-    def entry(self, transactional_id: str) -> Entry:
+    def entry(self, transactional_id: str) -> TransactionEntry:
         """Raises ApiError(INVALID_PRODUCER_ID_MAPPING) for an id this coordinator does not know."""
         entry = self.entries.get(transactional_id)
         if entry is None:
@@ -120,7 +120,7 @@ class TransactionShard:
         )
 
     def write(
-        self, entry: Entry, metadata: TransactionMetadata, response: R, *, fence_epoch: int | None = None
+        self, entry: TransactionEntry, metadata: TransactionMetadata, response: R, *, fence_epoch: int | None = None
     ) -> CoordinatorResult[R]:
         """Move `entry` to `metadata` once it is durable; until then its state is pending.
 
@@ -157,7 +157,7 @@ class TransactionShard:
             after_commit=after_commit,
         )
 
-    def _begin_markers(self, transactional_id: str, entry: Entry) -> None:
+    def _begin_markers(self, transactional_id: str, entry: TransactionEntry) -> None:
         # Kafka prepares the completion in the very callback that caches Prepare*: requests see a pending transition for
         # the whole marker phase.
         volatile = entry.volatile
@@ -167,6 +167,6 @@ class TransactionShard:
             self.on_prepared(self, transactional_id)
 
 
-def durable_state(entries: Iterable[Entry]) -> dict[str, TransactionMetadata]:
+def durable_state(entries: Iterable[TransactionEntry]) -> dict[str, TransactionMetadata]:
     """What a reload must give back, before what the record format leaves out."""
     return {entry.metadata.transactional_id: entry.metadata for entry in entries if not entry.nascent}

@@ -11,8 +11,8 @@ from minibroker.coordinators.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    Entry,
     TopicPartition,
+    TransactionEntry,
     TransactionMetadata,
 )
 from minibroker.coordinators.transactions.states import (
@@ -30,7 +30,7 @@ EPOCH_BUMP_VERSION = 2
 """First transaction.version in which every end of a transaction bumps the epoch (KIP-890)."""
 
 
-def _moved(entry: Entry, to: TransactionState, now_ms: int) -> TransactionMetadata:
+def _moved(entry: TransactionEntry, to: TransactionState, now_ms: int) -> TransactionMetadata:
     """What every way changes."""
     metadata = entry.metadata
     require_legal(metadata.transactional_id, metadata.state, to)
@@ -40,7 +40,7 @@ def _moved(entry: Entry, to: TransactionState, now_ms: int) -> TransactionMetada
 
 
 def bumped(
-    entry: Entry, *, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
+    entry: TransactionEntry, *, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
     """InitProducerId that keeps the producer id."""
     return _moved(entry, EMPTY, now_ms)._replace(
@@ -54,7 +54,7 @@ def bumped(
 
 
 def rotated(
-    entry: Entry, *, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
+    entry: TransactionEntry, *, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
     """InitProducerId that gives a new producer id, because the epochs of the old one are used up."""
     metadata = bumped(
@@ -64,7 +64,7 @@ def rotated(
 
 
 def with_partitions(
-    entry: Entry, added: frozenset[TopicPartition], *, transaction_version: int, now_ms: int
+    entry: TransactionEntry, added: frozenset[TopicPartition], *, transaction_version: int, now_ms: int
 ) -> TransactionMetadata:
     """Partitions join the transaction; the first ones begin it."""
     metadata = entry.metadata
@@ -79,7 +79,7 @@ def with_partitions(
 
 
 def prepared(
-    entry: Entry,
+    entry: TransactionEntry,
     to: TransactionState,
     *,
     transaction_version: int,
@@ -103,7 +103,7 @@ def prepared(
     )
 
 
-def fence_epoch(entry: Entry) -> int:
+def fence_epoch(entry: TransactionEntry) -> int:
     """The epoch that fences the running producer.
 
     Raises ApiError(UNKNOWN_SERVER_ERROR) at 32767. After a fence whose append failed the epoch is not bumped again,
@@ -118,7 +118,7 @@ def fence_epoch(entry: Entry) -> int:
 
 
 def fenced(
-    entry: Entry,
+    entry: TransactionEntry,
     to: TransactionState,
     *,
     epoch: int,
@@ -136,7 +136,7 @@ def fenced(
     )
 
 
-def completed(entry: Entry, *, now_ms: int) -> TransactionMetadata:
+def completed(entry: TransactionEntry, *, now_ms: int) -> TransactionMetadata:
     """Every marker is written. A producer id allocated while preparing takes over at epoch 0; the last epoch stays what
     the client saw."""
     to = COMPLETE_COMMIT if entry.metadata.state is PREPARE_COMMIT else COMPLETE_ABORT

@@ -19,8 +19,9 @@ from museum_case import write_case
 from outside import Silent, Started, clean_environment
 
 from minibroker.cli import commands
-from minibroker.client.connection import parse_address
-from minibroker.conformance.cluster import TRANSACTION, ClusterUnderTest
+from minibroker.client.cluster import ClusterClient
+from minibroker.client.transactions import TransactionsClient
+from minibroker_protocol import messages as m
 from minibroker_protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
@@ -71,10 +72,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 
 def take_transactional_id(bootstrap: str) -> None:
     """One for `minibroker transactions` to list."""
-    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
-    body = {"transactionalId": "app-1", "transactionTimeoutMs": 60_000, "producerId": -1, "producerEpoch": -1}
-    answer = cluster.ask(cluster.coordinator("app-1", TRANSACTION), "InitProducerId", 4, body)
-    assert answer["errorCode"] == "NONE"
+    with TransactionsClient(bootstrap) as client:
+        client.init_producer_id("app-1", 60_000)
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +134,13 @@ def at_work(world: World, started: Started) -> None:
 def ask_for_metadata(world: World, started: Started) -> None:
     """A trace has something to say once a client says something."""
     progress("tracing")(world, started)
-    ClusterUnderTest(parse_address(world.bootstrap), timeout=10, patience=10).metadata(["orders"])
+    with ClusterClient(world.bootstrap) as client:
+        client.metadata(["orders"])
 
 
 def topics_of(bootstrap: str) -> set[str]:
-    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
-    found = cluster.ask(cluster.bootstrap, "Metadata", 9, {"topics": None})
-    return {topic["name"] for topic in found["topics"]}
+    with ClusterClient(bootstrap) as client:
+        return {topic.name or "" for topic in client.metadata(None).topics}
 
 
 @dataclass(frozen=True)
@@ -262,8 +261,8 @@ def test_an_interrupt_leaves_nothing_on_a_broker_of_others(
     started.process.send_signal(signal.SIGINT)
     assert started.end() == INTERRUPTED
     assert topics_of(served[0]) <= {"orders", "__transaction_state", "__consumer_offsets"}
-    cluster = ClusterUnderTest(parse_address(served[0]), timeout=10, patience=10)
-    assert cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"] == []
+    with ClusterClient(served[0]) as client:
+        assert client.ask_any(m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups == []
 
 
 @pytest.mark.parametrize("name", cases(*CASES))

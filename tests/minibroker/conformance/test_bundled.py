@@ -9,11 +9,11 @@ from defect_matrix import ARGUMENTS, broker_like, results, running
 from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
-from minibroker.client.connection import parse_address
+from minibroker.client.cluster import ClusterClient
 from minibroker.conformance import cli
-from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
+from minibroker_protocol import messages as m
 
 SPECIAL = {"short-expiry", "draft-codes", "draft-check-at-level-0", RESTART}
 """What another broker has than the one that most scenarios are run against."""
@@ -62,9 +62,10 @@ def test_what_is_forgotten_soon(
 
 def found(bootstrap: str) -> set[str]:
     """Names of topics and groups."""
-    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
-    groups = cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"]
-    return {*cluster.every_topic(), *(f"group {group['groupId']}" for group in groups)}
+    with ClusterClient(bootstrap) as client:
+        topics = {topic.name or "" for topic in client.metadata(None).topics}
+        groups = client.ask_any(m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups
+    return topics | {f"group {group.group_id}" for group in groups}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")

@@ -490,7 +490,8 @@ def test_unusable_input_is_one_line_and_exit_status_2(suite: Suite) -> None:
     assert "suite.yaml: s: a list of steps" in suite.errors
     suite.broker.handlers[ApiVersionsRequest] = lambda request, version: CLOSE
     assert suite(f"- {{name: s, steps: [{BEAT}}}]}}") == 2
-    assert suite.errors == "minibroker conformance: ApiVersions v0: connection closed by the broker\n"
+    said = "ApiVersions v0: connection closed by the broker; does this listener want TLS or a password?"
+    assert suite.errors == f"minibroker conformance: {suite.broker.bootstrap}: {said}\n"
     suite.broker.close()
     assert suite(f"- {{name: s, steps: [{BEAT}}}]}}") == 2
     assert suite.errors.count("\n") == 1

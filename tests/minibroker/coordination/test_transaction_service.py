@@ -12,9 +12,9 @@ from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions import expiry
-from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TransactionEntry
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from minibroker.handlers.exchange import Exchange
+from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
@@ -63,7 +63,7 @@ def _end(
     ).result()
 
 
-def _entry(cluster: MemoryCluster) -> Entry:
+def _entry(cluster: MemoryCluster) -> TransactionEntry:
     return cluster.broker.coordinators.transactions.describe(ID)
 
 
@@ -188,9 +188,9 @@ class Looking:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def serve(self, exchange: Exchange) -> Deferred[Any]:
-        self.seen.append(exchange.api.name)
-        return exchange.apply()
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+        self.seen.append(tapped.api.name)
+        return tapped.apply()
 
 
 def test_rules_can_be_about_what_a_broker_sends_to_itself(cluster: MemoryCluster) -> None:

@@ -204,7 +204,7 @@ def test_truncate_sends_the_beginning_and_closes(broker: FaultyCluster) -> None:
     wire = Wire()
     broker.inject("Produce", {"name": "truncate", "keep": 9})
     with pytest.raises(CloseConnection):
-        on(broker, ConnectionInfo(link=wire), 0).result()
+        on(broker, ConnectionInfo(channel=wire), 0).result()
     assert [len(data) for data in wire.pushed] == [9]
     assert end(broker) == 1
 
@@ -212,13 +212,13 @@ def test_truncate_sends_the_beginning_and_closes(broker: FaultyCluster) -> None:
 def test_reset_cuts_the_connection(broker: FaultyCluster) -> None:
     wire = Wire()
     broker.inject("Produce", "reset")
-    assert on(broker, ConnectionInfo(link=wire), 0).result() is None
+    assert on(broker, ConnectionInfo(channel=wire), 0).result() is None
     assert wire.was_reset
     assert end(broker) == 0
 
 
 def test_reorder_applies_the_next_request_first_and_answers_in_order(broker: FaultyCluster) -> None:
-    info = ConnectionInfo(link=Wire())
+    info = ConnectionInfo(channel=Wire())
     broker.inject("Produce", "reorder")
     assert on(broker, info, 0).result() is None
     answers = b"".join(on(broker, info, 1).result())
@@ -234,7 +234,7 @@ def test_reorder_applies_the_next_request_first_and_answers_in_order(broker: Fau
 def test_reorder_gives_up_when_nothing_follows(broker: FaultyCluster) -> None:
     wire = Wire()
     broker.inject("Produce", {"name": "reorder", "within_ms": 80})
-    on(broker, ConnectionInfo(link=wire), 0).result()
+    on(broker, ConnectionInfo(channel=wire), 0).result()
     broker.timers.advance(79)
     assert end(broker) == 0
     broker.timers.advance(1)

@@ -14,8 +14,8 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.error_responses import can_fail, error_response, refused
-from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis
+from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.trace.plain import refusals
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.cluster import AlterClientQuotasRequest, AlterReplicaLogDirsRequest
@@ -36,9 +36,9 @@ def broker() -> Iterator[FaultyCluster]:
     cluster.stop()
 
 
-def exchange_of(broker: FaultyCluster, api: Api, version: int, request: Any) -> Exchange:
+def exchange_of(broker: FaultyCluster, api: Api, version: int, request: Any) -> TappedRequest:
     context = RequestContext(broker.broker, api.key, version, "test", ConnectionInfo(), correlation_id=7)
-    return Exchange(api, context, request, api.handler)
+    return TappedRequest(api, context, request, api.handler)
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda v: v.name if isinstance(v, Api) else f"v{v}")
@@ -47,8 +47,8 @@ def test_every_request_in_every_version(broker: FaultyCluster, api: Api, version
     random = Random(version)
     for _ in range(5):
         request = sample(api.request, version, random)
-        exchange = exchange_of(broker, api, version, request)
-        buffers = exchange.encode(error_response(exchange, CODE, "why"))
+        tapped = exchange_of(broker, api, version, request)
+        buffers = tapped.encode(error_response(tapped, CODE, "why"))
         answer = broker.decode(api.request, version, buffers)
         assert answer is not None
         found = refusals(answer)
@@ -83,8 +83,8 @@ def test_partitions_are_named(broker: FaultyCluster) -> None:
         v3_and_below_producer_epoch=0,
         v3_and_below_topics=[topic],
     )
-    exchange = exchange_of(broker, api, 3, request)
-    assert refusals(error_response(exchange, CODE)) == [f"{NAME} at t-0", f"{NAME} at t-3"]
+    tapped = exchange_of(broker, api, 3, request)
+    assert refusals(error_response(tapped, CODE)) == [f"{NAME} at t-0", f"{NAME} at t-3"]
 
 
 def test_metadata_still_names_the_brokers(broker: FaultyCluster) -> None:

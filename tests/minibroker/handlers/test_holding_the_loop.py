@@ -280,7 +280,7 @@ def test_a_fetch_takes_what_room_is_left_for_answers(left: int | None, batches: 
         isolation_level=0,
         topics=[FetchRequest.FetchTopic(topic="t", partitions=[partition])],
     )
-    info = ConnectionInfo(link=Room(left))  # type: ignore[arg-type]
+    info = ConnectionInfo(channel=Room(left))  # type: ignore[arg-type]
     raw: Any = cluster.dispatcher.dispatch(cluster.frame(request, 11), info)
     answer = cluster.decode(FetchRequest, 11, raw)
     assert isinstance(answer, FetchResponse)

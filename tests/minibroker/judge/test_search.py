@@ -15,10 +15,10 @@ from minibroker.judge import command
 from minibroker.judge.draw import Footprint, draw, footprint
 from minibroker.judge.history import HistoryError
 from minibroker.judge.report import Judged
-from minibroker.judge.run import Run
+from minibroker.judge.run import JudgedRun
 from minibroker.judge.scripts import Script, as_toml, bundled, load, parse
 from minibroker.judge.search import Search
-from minibroker.judge.verdict import Broken
+from minibroker.judge.verdict import BrokenPromise
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
 
@@ -96,9 +96,9 @@ def planted(script: Script) -> Judged:
         s.rule["api"] == ["EndTxn"] and s.rule["action"]["name"] == "drop_reply" and s.rule["times"] > 1
         for s in script.steps
     )
-    found = [Broken(finding("duplicate-record", Log("", "orders", 0), "twice"), None)] if broken else []
+    found = [BrokenPromise(finding("duplicate-record", Log("", "orders", 0), "twice"), None)] if broken else []
     acted = [{"fault": number, "number": number} for number in range(1, len(script.steps) + 1)]
-    return Judged(Run(script, status=0, fired=1, exchanges=acted), found)
+    return Judged(JudgedRun(script, status=0, fired=1, exchanges=acted), found)
 
 
 def searched(tmp_path: Path, try_out: Callable[[Script], Judged]) -> Search:
@@ -186,7 +186,9 @@ def test_ctrl_c_keeps_what_was_found(
     def until_interrupted(task: object, script: Script, what: str) -> Judged:
         if next(tries) == 2:
             raise KeyboardInterrupt
-        done = Run(script, status=0, fired=1, exchanges=[{"api": "Produce", "version": 9, "errors": [], "request": {}}])
+        done = JudgedRun(
+            script, status=0, fired=1, exchanges=[{"api": "Produce", "version": 9, "errors": [], "request": {}}]
+        )
         return Judged(done, [])
 
     monkeypatch.setattr(command, "try_out", until_interrupted)

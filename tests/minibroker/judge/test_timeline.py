@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.judge.run import Run
+from minibroker.judge.run import JudgedRun
 from minibroker.judge.scripts import Script
 from minibroker.judge.timeline import lasted, ticks, timeline
 
@@ -53,7 +53,7 @@ def exchange(number: int, ms: int, **more: Any) -> dict[str, Any]:
 
 def test_exchanges_stand_below_the_axis_and_the_clock_is_marked() -> None:
     last = exchange(3, 2_000, fault=1)
-    run = Run(
+    run = JudgedRun(
         Script("s", "", ()), exchanges=[exchange(1, 0), exchange(2, 500), last], moved=[(BEGAN + 1_000, 3_600_000)]
     )
     page = timeline(run, last)
@@ -65,4 +65,4 @@ def test_exchanges_stand_below_the_axis_and_the_clock_is_marked() -> None:
         ("", "25.00"),
         ("first", "100.00"),
     ]
-    assert timeline(Run(Script("s", "", ())), None) == ""
+    assert timeline(JudgedRun(Script("s", "", ())), None) == ""

@@ -17,8 +17,8 @@ MAX = 2**31 - 1
 Spans = list[tuple[int, int]]
 
 
-def fault(first: int, last: int, rule: str = "checksum") -> r.Fault:
-    return r.Fault(LOG, "f", 0, first, last, rule, "broken")
+def fault(first: int, last: int, rule: str = "checksum") -> r.LogFault:
+    return r.LogFault(LOG, "f", 0, first, last, rule, "broken")
 
 
 def spans(*bounds: tuple[int, int]) -> tuple[r.Span, ...]:
@@ -45,7 +45,7 @@ def spans(*bounds: tuple[int, int]) -> tuple[r.Span, ...]:
         ([(0, 5), (5, 9), (12, 15)], [fault(5, 5, "torn-batch")], 0, [(9, 11)]),
     ],
 )
-def test_holes_and_overlaps(bounds: Spans, faults: list[r.Fault], cleaned: int, found: Spans) -> None:
+def test_holes_and_overlaps(bounds: Spans, faults: list[r.LogFault], cleaned: int, found: Spans) -> None:
     rows = LogRows(r.LogFacts(LOG, cleaned_offset=cleaned), spans=spans(*bounds), faults=tuple(faults))
     holes = [f for f in judge_log(rows).findings if f.rule == "offset-hole"]
     assert [(f.first_offset, f.last_offset) for f in holes] == found

@@ -36,14 +36,14 @@ def aborted(first: int, last: int, stable: int | None = None) -> r.AbortedTxn:
     return r.AbortedTxn(LOG, "i", 7, first, last, last + 1 if stable is None else stable)
 
 
-def lost(first: int, last: int) -> r.Fault:
-    return r.Fault(LOG, "f", 0, first, last, "checksum", "broken")
+def lost(first: int, last: int) -> r.LogFault:
+    return r.LogFault(LOG, "f", 0, first, last, "checksum", "broken")
 
 
 def found(events: list[Any], as_of_ms: int | None = None, **facts: Any) -> list[tuple[str, int, str]]:
     """(rule, first offset, severity) but for the broken bytes that the story itself has."""
     kinds: dict[type, str] = {
-        r.Run: "runs", r.Marker: "markers", r.Snapshot: "snapshots", r.AbortedTxn: "aborted", r.Fault: "faults",
+        r.Run: "runs", r.Marker: "markers", r.Snapshot: "snapshots", r.AbortedTxn: "aborted", r.LogFault: "faults",
     }  # fmt: skip
     given = {name: tuple(e for e in events if type(e) is kind) for kind, name in kinds.items()}
     rows = LogRows(r.LogFacts(LOG, **facts), spans=(r.Span(LOG, "f", 0, 0, END),), **given)  # type: ignore[arg-type]

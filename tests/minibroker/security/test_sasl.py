@@ -10,7 +10,7 @@ from minibroker.security.sasl import (
     Authentication,
     AuthenticationFailed,
     IllegalSaslState,
-    State,
+    SaslState,
     mechanisms,
 )
 
@@ -27,7 +27,7 @@ def begun(mechanism: str, version: int = 1) -> Authentication:
 def test_plain_lets_a_user_in() -> None:
     authentication = begun("PLAIN")
     assert authentication.token(b"\0alice\0secret") == b""
-    assert (authentication.state, authentication.name) == (State.COMPLETE, "alice")
+    assert (authentication.state, authentication.name) == (SaslState.COMPLETE, "alice")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_plain_refuses_with_a_reason(token: bytes, reason: str) -> None:
     authentication = begun("PLAIN")
     with pytest.raises(AuthenticationFailed, match=reason):
         authentication.token(token)
-    assert authentication.state is State.FAILED
+    assert authentication.state is SaslState.FAILED
     assert authentication.name == ""
 
 
@@ -56,9 +56,9 @@ def test_scram_lets_a_user_in_and_proves_itself(mechanism: str, user: str) -> No
     authentication = begun(mechanism)
     client = ScramClient([mechanism], user, USERS[user])
     client.set_server_first(authentication.token(client.get_client_first().encode()).decode())
-    assert authentication.state is State.AUTHENTICATE
+    assert authentication.state is SaslState.AUTHENTICATE
     client.set_server_final(authentication.token(client.get_client_final().encode()).decode())
-    assert (authentication.state, authentication.name) == (State.COMPLETE, user)
+    assert (authentication.state, authentication.name) == (SaslState.COMPLETE, user)
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "secret")])
@@ -68,7 +68,7 @@ def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(user: str, pas
     with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
         client.set_server_first(authentication.token(client.get_client_first().encode()).decode())
         authentication.token(client.get_client_final().encode())
-    assert authentication.state is State.FAILED
+    assert authentication.state is SaslState.FAILED
 
 
 @pytest.mark.parametrize("token", [b"", b"n", b"\xff", b"n,,n=alice", b"n,,r=x", b"p=tls-unique,,n=alice,r=x"])
@@ -80,7 +80,7 @@ def test_scram_refuses_a_malformed_first_message(token: bytes) -> None:
 def test_a_mechanism_that_is_not_offered_ends_it() -> None:
     authentication = Authentication(mechanisms(["PLAIN"], USERS))
     assert not authentication.handshake("SCRAM-SHA-256", 1)
-    assert authentication.state is State.FAILED
+    assert authentication.state is SaslState.FAILED
     assert authentication.mechanisms == ["PLAIN"]
 
 

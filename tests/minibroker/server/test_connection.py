@@ -227,10 +227,10 @@ def test_a_muted_connection_is_answered_and_then_served_no_further_for_its_time(
         client = await bench.client()
         client.writer.write(frame(ECHO, b"1"))
         assert await client.answer() == b"1"
-        link = bench.broker.infos[0].link
-        assert link is not None
-        link.mute(150)
-        link.mute(20)  # the longer one counts
+        channel = bench.broker.infos[0].channel
+        assert channel is not None
+        channel.mute(150)
+        channel.mute(20)  # the longer one counts
         began = asyncio.get_running_loop().time()
         client.writer.write(frame(ECHO, b"2") + frame(ECHO, b"3"))
         await asyncio.sleep(0.08)
@@ -695,22 +695,22 @@ def test_answers_nobody_reads_are_bounded_over_all_connections(run: Run) -> None
         await bench.until(lambda: len(bench.broker.parked) == 2)
         bench.edge.loop = later = LaterByHand(bench.edge.loop)  # type: ignore[assignment]
         size = 32 << 20
-        link = bench.broker.infos[0].link
-        assert link is not None
-        assert link.answer_room() == 1 << 20
+        channel = bench.broker.infos[0].channel
+        assert channel is not None
+        assert channel.answer_room() == 1 << 20
         bench.broker.parked[1].resolve([struct.pack(">i", size), memoryview(bytes(size))])
-        await bench.until(lambda: link.answer_room() == 0)
+        await bench.until(lambda: channel.answer_room() == 0)
         await reader.reader.readexactly(4 + size // 2)
         later.due.pop()()
         assert len(bench.edge.connections) == 2
         await reader.reader.readexactly(size // 2)
-        await bench.until(lambda: link.answer_room() == 1 << 20)
+        await bench.until(lambda: channel.answer_room() == 1 << 20)
         later.due.pop()()
         assert len(bench.edge.connections) == 2
         bench.broker.parked[0].resolve([struct.pack(">i", size), memoryview(bytes(size))])
-        await bench.until(lambda: link.answer_room() == 0)
+        await bench.until(lambda: channel.answer_room() == 0)
         later.due.pop()()
-        await bench.until(lambda: link.answer_room() == 1 << 20)
+        await bench.until(lambda: channel.answer_room() == 1 << 20)
         await bench.until(lambda: len(bench.edge.connections) == 1)  # the deaf one is gone
         later.cancel()
 
@@ -721,8 +721,8 @@ def test_answers_may_take_any_room_without_a_limit(run: Run) -> None:
     async def story(bench: Bench) -> None:
         client = await bench.client()
         await client.echo(b"x")
-        link = bench.broker.infos[0].link
-        assert link is not None
-        assert link.answer_room() is None
+        channel = bench.broker.infos[0].channel
+        assert channel is not None
+        assert channel.answer_room() is None
 
     run(story, queued_max_response_bytes=-1)

@@ -211,8 +211,9 @@ def test_a_command_that_is_not_let_in_says_why(tmp_path: Path, capsys: pytest.Ca
     file.write_text("security.protocol=SSL\n")
     with broker("SSL", **{"minibroker.ssl.ca.location": str(tmp_path / "ca.pem")}) as (host, port):
         asked = ["transactions", "list", "--bootstrap", f"{host}:{port}"]
+        closed = "ApiVersions v0: connection closed by the broker; does this listener want TLS or a password?"
         for options, said in (
-            ([], f"{host}:{port}: connection closed by the broker; does this listener want TLS or a password?"),
+            ([], f"{host}:{port}: {closed}"),
             (["--command-config", str(file)], f"no TLS with {host}:{port}: its certificate is not trusted: "),
         ):
             assert main([*asked, *options]) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transaction_coordinator import ID, CoordinatorDouble, refusal
 
-from minibroker.coordinators.transactions.metadata import Entry
+from minibroker.coordinators.transactions.metadata import TransactionEntry
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING, PREPARE_ABORT
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -20,7 +20,7 @@ def _at_epoch(epoch: int, version: int = 2, *, hold_markers: bool = False) -> tu
     """An id whose current epoch is `epoch`, and its producer id."""
     coordinator = CoordinatorDouble(TransactionConfig(transaction_version=version), hold_markers=hold_markers)
     producer_id, _ = coordinator.init()
-    coordinator.shard.entries[ID] = Entry(coordinator.metadata._replace(producer_epoch=epoch))
+    coordinator.shard.entries[ID] = TransactionEntry(coordinator.metadata._replace(producer_epoch=epoch))
     return coordinator, producer_id
 
 
@@ -133,7 +133,7 @@ def test_take_over_at_the_last_epoch_below_transaction_version_2() -> None:
 
 def test_nothing_fences_epoch_32767() -> None:
     coordinator, producer_id = _at_epoch(32767)
-    coordinator.shard.entries[ID] = Entry(coordinator.metadata._replace(state=ONGOING))
+    coordinator.shard.entries[ID] = TransactionEntry(coordinator.metadata._replace(state=ONGOING))
     assert refusal(coordinator.init) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert coordinator.metadata.producer == (producer_id, 32767)
 

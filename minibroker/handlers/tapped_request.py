@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, ClassVar
 
 from minibroker.handlers.api import Api
 from minibroker.handlers.context import Frames, Handler, RequestContext, later
+from minibroker.handlers.response_frames import frames_of
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.fields import Buffer
-from minibroker_protocol.headers import encode_response_header
-
-_pack_size = struct.Struct(">i").pack
-_SMALL_RESPONSE_BYTES = 4096
 
 
-def framed(api: Api, version: int, correlation_id: int, response: Response) -> Frames:
-    """A response frame, size prefix included."""
-    buffers = response.encode_buffers(version, encode_response_header(api.key, version, correlation_id))
-    if len(buffers) == 1:
-        only = buffers[0]
-        if len(only) <= _SMALL_RESPONSE_BYTES:
-            return [_pack_size(len(only)) + only]
-    return [_pack_size(sum(map(len, buffers))), *buffers]
-
-
-def frames_of(api: Api, ctx: RequestContext, response: Response | None) -> Frames | None:
-    """The frame of the response to a request; None for None. Calls the request's watchers."""
-    frames = None if response is None else framed(api, ctx.api_version, ctx.correlation_id, response)
-    return watched(ctx, response, frames)
-
-
-def watched(ctx: RequestContext, response: Response | None, frames: Frames | None) -> Frames | None:
-    """Call the watchers and return the frames."""
-    if ctx.watchers:
-        size = 0 if frames is None else sum(map(len, frames))
-        for watcher in ctx.watchers:
-            watcher(response, size)
-    return frames
-
-
-class Exchange:
+class TappedRequest:
     """One decoded request. onward: the rest of the chain. between_brokers: no client sent it."""
 
     between_brokers: ClassVar[bool] = False
@@ -75,14 +46,14 @@ class Exchange:
         """The request's bytes without the header."""
         return memoryview(self.frame)[self.context.position :]
 
-    def with_body(self, body: Buffer) -> Exchange:
-        """The same exchange with another body. Raises Malformed for one that cannot be read."""
+    def with_body(self, body: Buffer) -> TappedRequest:
+        """The same request with another body. Raises Malformed for one that cannot be read."""
         position = self.context.position
         frame = bytearray(memoryview(self.frame)[:position]) + body
         request = self.api.request.decode(frame, self.version, position)
-        return Exchange(self.api, self.context, request, self._onward)
+        return TappedRequest(self.api, self.context, request, self._onward)
 
-    def copy(self) -> Exchange:
+    def copy(self) -> TappedRequest:
         """A copy of the request. Make it before `apply`, which may write into the frame."""
         return self.with_body(self.body)
 

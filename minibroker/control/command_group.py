@@ -26,7 +26,7 @@ class Caller(Protocol):
 _OF_THE_COMMAND: Final = (FaultError, ApiError)
 
 
-class Group:
+class CommandGroup:
     """Commands of one caller. Raises FaultError for arguments that make no sense, ApiError for what the cluster
     refuses; neither shows where in the broker it came from."""
 
