@@ -10,8 +10,8 @@ from .scenario import Scenario
 
 
 class Status(Enum):
-    """Of one scenario. SKIPPED: the broker was not said to have what it needs; ABSENT: the broker does not serve the
-    API versions it is about; NOT_RUN: the broker had died before."""
+    """Of one scenario. SKIPPED: the broker was not said to have what it needs, or is one of several; ABSENT: the broker
+    does not serve the API versions it is about; NOT_RUN: the broker had died before."""
 
     PASSED = "ok"
     FAILED = "FAIL"

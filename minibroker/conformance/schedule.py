@@ -164,6 +164,8 @@ def _result(run: ScenarioRun) -> Result:
         absent = run.cluster.lacks(scenario.used_versions())
         if absent:
             return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
+        if "one-broker" in scenario.tags and run.cluster.sole_broker() is None:
+            return Result(scenario, Status.SKIPPED, "asks one broker for what this cluster spreads over several")
         why = run.run()
     except ScenarioFailed as exc:
         why = str(exc)

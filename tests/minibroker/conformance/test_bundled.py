@@ -99,9 +99,6 @@ def test_every_seed_is_proved_by_a_scenario() -> None:
     assert sorted(SEEDS.keys() - {proof for one in bundled() for proof in one.proves}) == []
 
 
-GROUPS = ("transactions", "txn-offsets", "idempotence", "init-producer-id", "produce", "isolation")
-
-
 @pytest.mark.matrix
 def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Replicated, over sockets, and asked at one that does not lead everything."""
@@ -119,9 +116,9 @@ def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixtu
         at_third = ["--bootstrap", bootstrap.split(",")[2]]
         # Brokers that cannot talk to each other would let every scenario wait for as long as it may.
         assert cli.main([*at_third, "--only", "idem-lower-epoch"]) == 0, capsys.readouterr().out
-        asked = [argument for group in GROUPS for argument in ("--select", group)]
-        status = cli.main([*at_third, *asked, "--skip-tag", "slow", "--skip-tag", "one-broker"])
+        status = cli.main([*at_third, "--skip-tag", "slow"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("FAIL")] == []
-    assert int(lines[-1].split()[0]) > 150
+    assert int(lines[-1].split()[0]) > 350
+    assert "skip create-topics-bad-shape (asks one broker for what this cluster spreads over several)" in lines
     assert status == 0
