@@ -289,13 +289,13 @@ def test_a_fetch_takes_what_room_is_left_for_answers(left: int | None, batches: 
     cluster.stop()
 
 
-def ask(connection: Connection, request: Request, version: int) -> None:
+def ask(connection: Connection, request: Request, version: int, seconds: float = 300) -> None:
     """Send, and wait for an answer, whatever it says."""
     header = RequestHeader(
         request_api_key=type(request).__api_key__, request_api_version=version, correlation_id=1, client_id="test"
     )
     connection.send_frame(header.encode(2) + bytes(request.encode(version)))
-    assert connection.receive(300)[:4] == b"\0\0\0\1"
+    assert connection.receive(seconds)[:4] == b"\0\0\0\1"
 
 
 @pytest.mark.slow
@@ -313,7 +313,7 @@ def test_others_are_served_while_a_batch_is_checked(make: Callable[[], bytes], m
 
             def check(*args: Any, **named: Any) -> Any:
                 nonlocal checks
-                ask(other, MetadataRequest(topics=[]), 9)
+                ask(other, MetadataRequest(topics=[]), 9, seconds=60)
                 checks += 1
                 return check_client_batch(*args, **named)
 
