@@ -46,6 +46,7 @@ KEPT = {
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_PROXY"),
     *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
 }
+CHECKERS = ("ruff", "mypy", "lint-imports")
 ORDINARY_USER = 65534  # nobody
 PACKAGES = ("minibroker", "minibroker_pipeline", "minibroker_protocol", "minibroker_storage")
 DEFAULT_INSTALL = {"cramjam", "crc32c", "structlog", "uvloop"}
@@ -237,12 +238,21 @@ def readme_tests(place: Workplace) -> None:
 
 
 def check(*argv: str) -> Callable[[Workplace], None]:
-    """A tool of the `test` extra, run over the clone."""
+    """A command of the clone's environment, run over the clone."""
 
     def part(place: Workplace) -> None:
+        if argv[0] in CHECKERS:
+            install_checkers(place)
         place.run(scripts(place.clone / ".venv") / argv[0], *argv[1:])
 
     return part
+
+
+def install_checkers(place: Workplace) -> None:
+    """The extra `check`, once: README's command, which shall be quick, leaves it out."""
+    environment = scripts(place.clone / ".venv")
+    if not all(shutil.which(name, path=str(environment)) for name in CHECKERS):
+        place.install(environment / "python", "-e", f"{place.clone}[check]")
 
 
 def wheel(place: Workplace) -> None:
@@ -410,6 +420,7 @@ def marked(expression: str, *options: str) -> Callable[[Workplace], None]:
 def matrices(place: Workplace) -> None:
     """What the default tests take a sample of, whole; generated inputs come from another seed each time, which the
     command shows."""
+    install_checkers(place)  # some hold the types of a small program against mypy
     options = ("-n", "2", "--hypothesis-profile=whole", f"--hypothesis-seed={time.time_ns() // 1_000_000_000}")
     tier("(matrix or hypothesis)", *options)(place)
 
@@ -483,6 +494,12 @@ def spark(place: Workplace) -> None:
     tier("spark")(place)
 
 
+def slow(place: Workplace) -> None:
+    """What is too slow for every change; breaches are planted in what import-linter keeps."""
+    install_checkers(place)
+    marked("slow")(place)
+
+
 def node(place: Workplace) -> None:
     """Node.js' clients and the page of a trace; the browser's tests say why they are skipped without their extra."""
     python = scripts(place.clone / ".venv") / "python"
@@ -524,7 +541,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
 NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("other-seeds", 300, other_seeds),
     ("planted", 3600, tier("simulation", "-n", "2")),
-    ("slow", 7200, marked("slow")),
+    ("slow", 7200, slow),
 ]
 """Not for every change; docs/development.md has the last result. The first part of a night sets up, as README does."""
 

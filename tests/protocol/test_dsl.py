@@ -314,7 +314,7 @@ number: str = good.throttle_time_ms
 
 @pytest.mark.matrix
 def test_a_type_checker_sees_constructors_and_attributes(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
+    pytest.importorskip("mypy", reason="the extra `check` is not installed")
     source = tmp_path / "checked.py"
     source.write_text(CHECKED)
     root = Path(dsl.__file__).parents[2]

@@ -517,13 +517,13 @@ def test_a_stop_answers_what_changed_something_and_leaves_the_rest(run: Run) -> 
         fetcher.writer.write(frame(FETCH))
         await bench.until(lambda: len(bench.broker.parked) == 2)
         await bench.edge.stop_accepting()
-        loop = asyncio.get_running_loop()
         order = [api_key for api_key, _ in bench.broker.served]
         producing = bench.broker.parked[order.index(PRODUCE)]
-        loop.call_later(0.05, lambda: producing.resolve([struct.pack(">i", 1), b"p"]))
-        started = loop.time()
-        await bench.edge.drain(5)
-        assert 0.03 < loop.time() - started < 2
+        stopping = asyncio.ensure_future(bench.edge.drain(3600))
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        producing.resolve([struct.pack(">i", 1), b"p"])
+        await stopping
         await bench.edge.close()
         assert await producer.answer() == b"p"
         assert await producer.at_end()
@@ -541,10 +541,8 @@ def test_a_stop_does_not_wait_for_ever(run: Run) -> None:
         client = await bench.client()
         client.writer.write(frame(PRODUCE))
         await bench.until(lambda: len(bench.broker.parked) == 1)
-        started = asyncio.get_running_loop().time()
         await bench.edge.drain(0.05)
         await bench.edge.close(0.05)
-        assert asyncio.get_running_loop().time() - started < 1
         assert await client.at_end()
 
     run(story)
