@@ -473,6 +473,22 @@ def test_abort_index_entries(base: int, listed: tuple[int, int, int], reasons: l
     assert all(message.startswith(reason) for message, reason in zip(found, reasons, strict=True)), found
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize(("before", "said"), [(3, ["the abort index says"]), (1, [])])
+def test_an_abort_may_have_begun_in_what_compaction_took(before: int, said: list[str], segments: int) -> None:
+    """The log is whole up to the transaction, or two offsets before it are missing, in its segment or between two."""
+    first, marker = batch(*[b"x"] * before), end_txn_marker(
+        producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, timestamp_ms=1
+    )  # fmt: skip
+    aborted = [at(3, batch(b"x", pid=7, txn=True)), at(4, marker)]
+    disk = written(first, *aborted) if segments == 1 else written(first)
+    if segments == 2:
+        disk.write_atomic(f"t-0/{3:020d}.log", b"".join(aborted))
+    disk.write_atomic(f"t-0/{3 * (segments - 1):020d}.txnindex", aborted_entry(7, 2, 4))
+    found = [finding.message for finding in errors(disk)]
+    assert [message[: len("the abort index says")] for message in found] == said
+
+
 def test_an_emptied_marker_makes_no_snapshot_wrong() -> None:
     """The log then knows less of the producer than the snapshot does."""
     disk = MemoryDisk()
