@@ -200,5 +200,9 @@ class Recording:
         }
 
 
+# Before pytest imports anything of the product: a `conftest.py` does, and so does the plugin of the product itself.
+_recorder = Recorder(Path(os.environ.pop(FILE))) if FILE in os.environ else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Recorder(Path(os.environ[FILE])), "mutants-recorder")
+    config.pluginmanager.register(_recorder, "mutants-recorder")
