@@ -512,6 +512,21 @@ def test_snapshots_of_no_use_go() -> None:
     assert snapshots() == [4]
 
 
+def test_a_log_from_before_there_were_snapshots_has_no_producers() -> None:
+    """After a clean end there were none to tell of, and empty snapshots are left for the next time."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases = [segment.base_offset for segment in log.segments][-2:]
+    log.close()
+    for name in disk.list("t-0"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"t-0/{name}")
+    again = open_log(disk, config=SMALL)
+    assert again.producers.active() == []
+    found = sorted(int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot"))
+    assert found == sorted({offset for offset in [*bases, again.log_end_offset] if offset > again.log_start_offset})
+
+
 def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:
     disk = MemoryDisk()
     filled(disk).abandon()
