@@ -171,8 +171,7 @@ class Histories(RuleBasedStateMachine):
         waiting = {name for name, member in group.members.items() if member.awaiting_join or member.awaiting_sync}
         assert group.members.keys() - waiting <= of_members <= group.members.keys() | group.pending_joins
         assert (("join", "") in armed) == (group.state is GroupState.PREPARING_REBALANCE)
-        if group.state is not GroupState.COMPLETING_REBALANCE:
-            assert ("sync", "") not in armed
+        assert group.pending_syncs or ("sync", "") not in armed
 
 
 class ConsumerHistories(RuleBasedStateMachine):
