@@ -156,7 +156,6 @@ class Histories(RuleBasedStateMachine):
             assert group.persisted.generation == group.generation_id
             assert [x.member_id for x in group.persisted.members] == list(group.members)
 
-
     @invariant()
     def timers_run_for_what_is_there(self) -> None:
         """A session for each member that is in the group, or is to come back with its id; each phase has its end."""
