@@ -19,9 +19,11 @@ from minibroker_storage.disk import Disk
 from minibroker_storage.dump import as_json, as_text, dump, shown
 from minibroker_storage.dump_decoders import decode_coordinator_record
 from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.lost import DiskReader
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
 from minibroker_storage.producer_rules import ProducerRules
+from minibroker_storage.small_files import RootFiles
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
@@ -360,6 +362,31 @@ def test_checkpoints_past_the_end(clean: bool) -> None:
     assert gone == (["gone-2 has no directory", "gone-3 has no directory"] if clean else [])
     disk.write_atomic("replication-offset-checkpoint", b"x")
     assert any(f.path == "replication-offset-checkpoint" for f in errors(disk))
+
+
+def test_a_log_that_begins_above_its_high_watermark() -> None:
+    """After a crash the two may be of different times."""
+    disk = kafka("plain-0")
+    disk.write_atomic("replication-offset-checkpoint", b"0\n1\nplain 0 40\n")
+    for start, said in ((40, []), (41, ["plain-0 begins at 41, replication-offset-checkpoint says 40"])):
+        disk.write_atomic("log-start-offset-checkpoint", b"0\n1\nplain 0 %d\n" % start)
+        assert [f.message for f in errors(disk) if f.path == "log-start-offset-checkpoint"] == said
+    disk.remove(".kafka_cleanshutdown")
+    assert not [f for f in errors(disk) if f.path == "log-start-offset-checkpoint"]
+
+
+def test_partitions_that_only_checkpoints_name() -> None:
+    """A running broker may have deleted a topic a moment ago, but not one that is known to exist."""
+    disk = written(batch(b"x"))
+    disk.write_atomic("replication-offset-checkpoint", b"0\n4\ngone 0 1\nt 0 1\nthere 1 1\nthere 2 1\n")
+    for clean in (True, False):
+        root = RootFiles(DiskReader(disk), lambda _: None)
+        root.look()
+        found = [(place, f.severity) for place, f in root.without_directory(lambda: ["there"])]
+        there = [(("there", index), ERROR if clean else NOTICE) for index in (1, 2)]
+        assert found == ([(("gone", 0), NOTICE), *there] if clean else there)
+        if clean:
+            disk.remove(".kafka_cleanshutdown")
 
 
 def test_identity() -> None:

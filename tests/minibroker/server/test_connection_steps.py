@@ -424,6 +424,19 @@ def test_a_client_that_does_not_read_is_served_when_it_does() -> None:
     assert not bench.edge.unread
 
 
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_nothing_that_came_along_is_served_after_the_end(end: str) -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    receive(connection, sized(2, FETCH))
+    receive(connection, sized(2, SILENT))
+    getattr(connection, end)()
+    bench.broker.parked[0].resolve([b"answer"])
+    receive(connection, sized(2, SILENT))
+    bench.loop.turn()
+    assert (bench.served, transport.calls) == ([FETCH], [end])
+
+
 def test_one_connection_too_many_is_cut_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(max_connections=1)
     (first, _), (second, transport) = bench.connect(), bench.connect()
