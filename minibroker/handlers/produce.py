@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, gather
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.turns import STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import sleep, with_timeout
@@ -441,17 +441,21 @@ async def _when_replicated(
     """Hold the answer until all in-sync replicas have the batches (acks=all), or until a sync that flush.messages asks
     for is done (acks=1), or the request's timeout has passed."""
     for_all = request.acks == -1
+    durable = []
     for entry in waiting:
         assert entry.info is not None
         assert entry.partition is not None
         end = entry.info.last_offset + 1
-        replicated = entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end)
-        if not await with_timeout(ctx.broker.timers, replicated, request.timeout_ms):
+        durable.append(entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end))
+    await with_timeout(ctx.broker.timers, gather(durable), request.timeout_ms)
+    for entry, replicated in zip(waiting, durable, strict=True):
+        if not replicated.done:
             entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
             continue
         try:
             replicated.result()
             if for_all:
+                assert entry.partition is not None
                 entry.partition.check_still_enough_replicas()
         except ApiError as error:
             _refuse(entry, error)

@@ -36,7 +36,7 @@ def is_log_row(row: object) -> TypeGuard[LogRow]:
     return isinstance(row, LOG_ROWS)
 
 
-def judge_files(rows: LogRows, end: int, *, epochs_fall: bool = False) -> list[r.Finding]:
+def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding]:
     """What these files say that the log, which ends at offset `end`, does not bear out. `epochs_fall`: its own leader
     epochs do not hold together, so they are not held against the checkpoint."""
     if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):

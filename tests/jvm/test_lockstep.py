@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 import pytest
-from lockstep import Lockstep
+from lockstep import Lockstep, Side
 from lockstep_known import reason_for
 from real_kafka import real_kafka
 from toolchain import Unavailable
@@ -30,7 +30,7 @@ def lockstep() -> Iterator[Lockstep]:
     config = INTERNAL | {"group.consumer.assignment.interval.ms": "1000"}
     try:
         with real_kafka(extra) as kafka, Minibroker(ephemeral=True, config=config) as broker:
-            made = Lockstep(broker.bootstrap_servers, kafka, SEED)
+            made = Lockstep([Side(broker.bootstrap_servers), Side(kafka)], SEED)
             yield made
             made.close()
     except Unavailable as missing:

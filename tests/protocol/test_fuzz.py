@@ -20,7 +20,7 @@ from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
 from minibroker_protocol.headers import parse_request_header
-from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest
+from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest, SyncGroupRequest
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.registry import registry
 from minibroker_protocol.shapes import Shapes
@@ -219,3 +219,18 @@ def test_the_budget_counts_nested_arrays_together(monkeypatch: pytest.MonkeyPatc
     assert peak_of(ProduceRequest, 9, wire) < 1_300_000
     few = ProduceRequest(acks=1, timeout_ms=1, topic_data=topics[:10])
     assert ProduceRequest.decode(few.encode(9), 9) == few
+
+
+def test_the_budget_counts_bytes_that_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings are as long as the frame is; bytes are copied besides, and counted."""
+    monkeypatch.setattr(codegen_read, "BUDGET", 1_000_000)
+    monkeypatch.setattr(SyncGroupRequest, "__decoders__", {})
+
+    def wire(name: str, assignment: bytes) -> bytes:
+        one = SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=assignment)
+        return SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[one] * 40).encode(5)
+
+    for fits in (wire("n", bytes(20_000)), wire("n" * 30_000, b"")):
+        assert len(SyncGroupRequest.decode(fits, 5).assignments) == 40
+    with pytest.raises(Malformed, match=r"assignments\.assignment: 30000 bytes would make the message too large"):
+        SyncGroupRequest.decode(wire("n", bytes(30_000)), 5)

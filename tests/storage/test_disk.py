@@ -168,6 +168,34 @@ def test_handles_are_bounded_and_the_least_used_go_first(tmp_path: Path) -> None
     assert disk.open_handles == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts handles as Linux shows them")
+def test_closing_a_disk_gives_every_handle_back(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    files = [disk.open(f"f{i}", create=True) for i in range(3)]
+    for file in files:
+        file.append([b"x"])
+
+    def held() -> list[str]:
+        links = (fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+        return [target for fd in links if (target := os.readlink(fd)).startswith(str(tmp_path))]
+
+    assert len(held()) == 3
+    disk.close()
+    assert held() == []
+    assert [file.pread(1, 0) for file in files] == [b"x"] * 3  # opened again
+    disk.close()
+
+
+def test_what_was_synced_outlasts_one_power_loss_after_the_other() -> None:
+    disk = FaultyDisk()
+    disk.make_dir("d")
+    disk.sync_dir("")
+    disk.write_atomic("d/a", b"x")
+    for _ in range(3):
+        disk = disk.after_power_loss()
+        assert disk.read_bytes("d/a") == b"x"
+
+
 @pytest.mark.parametrize(("soft", "most"), [(None, 2000), (1 << 20, 2000), (1024, 256), (8, 16)])
 def test_a_quarter_of_the_soft_limit_is_for_files(monkeypatch: pytest.MonkeyPatch, soft: int | None, most: int) -> None:
     assert 16 <= os_disk.default_max_handles() <= os_disk.MAX_HANDLES

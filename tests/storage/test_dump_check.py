@@ -19,9 +19,11 @@ from minibroker_storage.disk import Disk
 from minibroker_storage.dump import as_json, as_text, dump, shown
 from minibroker_storage.dump_decoders import decode_coordinator_record
 from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.lost import DiskReader
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
 from minibroker_storage.producer_rules import ProducerRules
+from minibroker_storage.small_files import RootFiles
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
@@ -349,17 +351,42 @@ def test_checkpoints_past_the_end(clean: bool) -> None:
     for name in ("log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
         disk.write_atomic(name, b"")
     disk.write_atomic("recovery-point-offset-checkpoint", b"0\n1\nplain 0 51\n")
-    disk.write_atomic("replication-offset-checkpoint", b"0\n2\nplain 0 50\ngone 3 1\n")
+    disk.write_atomic("replication-offset-checkpoint", b"0\n3\ngone 2 1\nplain 0 50\ngone 3 1\n")
     if not clean:
         disk.remove(".kafka_cleanshutdown")
     found = {(f.path, f.severity): f.message for f in check_directory(disk)}
     said = "says plain-0 reached offset 51, its log ends at 50"
     assert found["recovery-point-offset-checkpoint", ERROR] == said  # a crash is no excuse
     # of a broker that was not stopped it may have been given up a moment ago
-    gone = found.get(("replication-offset-checkpoint", NOTICE))
-    assert gone == ("gone-3 has no directory" if clean else None)
+    gone = [f.message for f in check_directory(disk) if f.path == "replication-offset-checkpoint"]
+    assert gone == (["gone-2 has no directory", "gone-3 has no directory"] if clean else [])
     disk.write_atomic("replication-offset-checkpoint", b"x")
     assert any(f.path == "replication-offset-checkpoint" for f in errors(disk))
+
+
+def test_a_log_that_begins_above_its_high_watermark() -> None:
+    """After a crash the two may be of different times."""
+    disk = kafka("plain-0")
+    disk.write_atomic("replication-offset-checkpoint", b"0\n1\nplain 0 40\n")
+    for start, said in ((40, []), (41, ["plain-0 begins at 41, replication-offset-checkpoint says 40"])):
+        disk.write_atomic("log-start-offset-checkpoint", b"0\n1\nplain 0 %d\n" % start)
+        assert [f.message for f in errors(disk) if f.path == "log-start-offset-checkpoint"] == said
+    disk.remove(".kafka_cleanshutdown")
+    assert not [f for f in errors(disk) if f.path == "log-start-offset-checkpoint"]
+
+
+def test_partitions_that_only_checkpoints_name() -> None:
+    """A running broker may have deleted a topic a moment ago, but not one that is known to exist."""
+    disk = written(batch(b"x"))
+    disk.write_atomic("replication-offset-checkpoint", b"0\n4\ngone 0 1\nt 0 1\nthere 1 1\nthere 2 1\n")
+    for clean in (True, False):
+        root = RootFiles(DiskReader(disk), lambda _: None)
+        root.look()
+        found = [(place, f.severity) for place, f in root.without_directory(lambda: ["there"])]
+        there = [(("there", index), ERROR if clean else NOTICE) for index in (1, 2)]
+        assert found == ([(("gone", 0), NOTICE), *there] if clean else there)
+        if clean:
+            disk.remove(".kafka_cleanshutdown")
 
 
 def test_identity() -> None:
@@ -471,6 +498,22 @@ def test_abort_index_entries(base: int, listed: tuple[int, int, int], reasons: l
     found = [finding.message for finding in errors(disk)]
     assert len(found) == len(reasons)
     assert all(message.startswith(reason) for message, reason in zip(found, reasons, strict=True)), found
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize(("before", "said"), [(3, ["the abort index says"]), (1, [])])
+def test_an_abort_may_have_begun_in_what_compaction_took(before: int, said: list[str], segments: int) -> None:
+    """The log is whole up to the transaction, or two offsets before it are missing, in its segment or between two."""
+    first, marker = batch(*[b"x"] * before), end_txn_marker(
+        producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, timestamp_ms=1
+    )  # fmt: skip
+    aborted = [at(3, batch(b"x", pid=7, txn=True)), at(4, marker)]
+    disk = written(first, *aborted) if segments == 1 else written(first)
+    if segments == 2:
+        disk.write_atomic(f"t-0/{3:020d}.log", b"".join(aborted))
+    disk.write_atomic(f"t-0/{3 * (segments - 1):020d}.txnindex", aborted_entry(7, 2, 4))
+    found = [finding.message for finding in errors(disk)]
+    assert [message[: len("the abort index says")] for message in found] == said
 
 
 def test_an_emptied_marker_makes_no_snapshot_wrong() -> None:

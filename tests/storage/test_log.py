@@ -208,6 +208,33 @@ def test_segments_roll_by_size(disk: MemoryDisk) -> None:
     assert {int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot")} == bases
 
 
+@pytest.mark.parametrize(("room", "sizes"), [(-1, [1, 1, 1, 1]), (0, [2, 2]), (1, [2, 2])])
+def test_a_segment_may_be_full_to_the_last_byte(disk: MemoryDisk, room: int, sizes: list[int]) -> None:
+    size = len(batch(b"x" * 100))
+    log = open_log(disk, config=LogConfig(segment_bytes=2 * size + room))
+    for _ in range(4):
+        append(log, batch(b"x" * 100))
+    assert [segment.size for segment in log.segments] == [size * count for count in sizes]
+
+
+@pytest.mark.parametrize("end", range(1, 9))
+def test_what_is_written_over_a_truncated_end_is_found(disk: MemoryDisk, end: int) -> None:
+    """At every offset, with batches of other sizes: neither index nor what is remembered of the end is of the old."""
+    log = open_log(disk, config=LogConfig(index_interval_bytes=1))
+    for number in range(9):
+        append(log, batch(b"old %d" % number * 20, timestamp=NOW + 100 - number))
+    truncate_to(log, end, now_ms=NOW)
+    for number in range(end, 12):
+        append(log, batch(b"new", timestamp=NOW + number))
+    for offset in range(12):
+        first = next(iter(batches(log, offset)))[1]
+        assert first.base_offset == offset
+    assert [value for _, value in values(log)] == [b"old %d" % n * 20 for n in range(end)] + [b"new"] * (12 - end)
+    found = log.max_timestamp_offset(12)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (0, NOW + 100)
+
+
 def test_what_a_failed_write_left_is_not_the_end_of_the_log() -> None:
     disk = FaultyDisk()
     log = open_log(disk, config=SMALL)
@@ -249,14 +276,18 @@ def test_segments_roll_when_an_index_is_full(disk: MemoryDisk) -> None:
     assert len(values(log)) == 5
 
 
-@pytest.mark.parametrize(("offset", "rolls"), [((1 << 31) - 1, False), (1 << 31, True), (1 << 32, True)])
-def test_segments_roll_when_offsets_get_too_far_from_the_base(disk: MemoryDisk, offset: int, rolls: bool) -> None:
-    log = open_log(disk)
-    far = build_batch([Record(0, NOW, b"k", b"v")], base_offset=offset, leader_epoch=0)
-    log.append_as_follower(batch(b"near", leader_epoch=0), 0, now_ms=NOW)
-    log.append_as_follower(far, 0, now_ms=NOW)
-    assert [segment.base_offset for segment in log.segments] == [0, *([offset] if rolls else [])]
-    assert next(iter_batches(log.read(1, 100, bound=log.log_end_offset).records))[1].base_offset == offset
+@pytest.mark.parametrize(("distance", "rolls"), [((1 << 31) - 1, False), (1 << 31, True), (1 << 32, True)])
+@pytest.mark.parametrize("base", [0, 1 << 40])
+def test_segments_roll_when_offsets_get_too_far_from_the_base(
+    disk: MemoryDisk, base: int, distance: int, rolls: bool
+) -> None:
+    log = open_log(disk, log_start_offset=base)
+    for offset in (base, base + distance):
+        data = build_batch([Record(0, NOW, b"k", b"v")], base_offset=offset, leader_epoch=0)
+        log.append_as_follower(data, 0, now_ms=NOW)
+    assert [segment.base_offset for segment in log.segments] == [base, *([base + distance] if rolls else [])]
+    read = log.read(base + 1, 100, bound=log.log_end_offset).records
+    assert next(iter_batches(read))[1].base_offset == base + distance
 
 
 def test_an_index_entry_needs_more_bytes_than_the_interval(disk: MemoryDisk) -> None:

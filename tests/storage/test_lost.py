@@ -114,6 +114,8 @@ def test_an_index_that_was_allocated_ahead() -> None:
     assert lines(disk) == []
     disk.write_atomic("t-0/00000000000000000000.index", index + (3).to_bytes(4) + (size + 7).to_bytes(4))
     assert lines(disk) == []
+    disk.write_atomic("t-0/00000000000000000000.index", index + b"cut")
+    assert lines(disk) == []
 
 
 # -- checkpoints do not outlive what they speak of -----------------------------------------------------------

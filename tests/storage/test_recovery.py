@@ -1,7 +1,7 @@
 """Opening after a crash: what is cut, what is rebuilt, what interrupted work leaves behind."""
 
 import pytest
-from logs import NOW, append, batch, batches, end_transaction, open_log, refused, tree, values
+from logs import NOW, RULES, append, batch, batches, end_transaction, open_log, refused, tree, values
 
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
@@ -421,10 +421,13 @@ def test_a_roll_that_was_interrupted_is_forgotten() -> None:
     assert [value for _, value in values(again)] == [b"a", b"b", b"c"]
 
 
-def test_a_log_that_ends_before_its_start_begins_anew() -> None:
+@pytest.mark.parametrize("rules", [RULES, KEEPING])
+def test_a_log_that_ends_before_its_start_begins_anew(rules: ProducerRules) -> None:
     disk = MemoryDisk()
     filled(disk).close()
-    found = open_log(disk, config=SMALL, log_start_offset=1000)
+    snapshot = next(name for name in disk.list("t-0") if name.endswith(".snapshot"))
+    disk.write_atomic(f"t-0/{1000:020d}.snapshot", disk.read_bytes(f"t-0/{snapshot}"))  # it is of what is gone
+    found = open_log(disk, config=SMALL, log_start_offset=1000, rules=rules)
     assert (found.log_start_offset, found.log_end_offset) == (1000, 1000)
     assert {name[:20] for name in disk.list("t-0") if name[:20].isdecimal()} == {f"{1000:020d}"}
     assert found.producers.active() == []
@@ -507,6 +510,21 @@ def test_snapshots_of_no_use_go() -> None:
     log.update_config(LogConfig(retention_ms=1000))
     assert delete_old_segments(log, NOW + 5000) == 1
     assert snapshots() == [4]
+
+
+def test_a_log_from_before_there_were_snapshots_has_no_producers() -> None:
+    """After a clean end there were none to tell of, and empty snapshots are left for the next time."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases = [segment.base_offset for segment in log.segments][-2:]
+    log.close()
+    for name in disk.list("t-0"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"t-0/{name}")
+    again = open_log(disk, config=SMALL)
+    assert again.producers.active() == []
+    found = sorted(int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot"))
+    assert found == sorted({offset for offset in [*bases, again.log_end_offset] if offset > again.log_start_offset})
 
 
 def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:

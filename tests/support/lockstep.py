@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -116,6 +117,10 @@ class Side:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def wait(self, seconds: float) -> None:
+        """Leave the broker some time."""
+        time.sleep(seconds)
 
     def own_of(self, kind: str, told: Any) -> Any:
         held = self.own.get(kind, [])
@@ -261,10 +266,10 @@ class Report:
 
 
 class Lockstep:
-    """Both brokers and one random source. The versions are those that both list."""
+    """Two brokers, ours first, and one random source. The versions are those that both list."""
 
-    def __init__(self, ours: str, theirs: str, seed: int) -> None:
-        self.sides = (Side(ours), Side(theirs))
+    def __init__(self, sides: Sequence[Side], seed: int) -> None:
+        self.sides = sides
         self.random, self.seed = Random(seed), seed
         self.report = Report()
         self._rounds = 0
@@ -273,7 +278,7 @@ class Lockstep:
         self.table: dict[str, tuple[Api, int, int]] = {}
         for key, api in apis().items():
             if all(key in keys for keys in listed) and api.name not in ("SaslHandshake", "SaslAuthenticate"):
-                low = max(api.min_version, listed[1][key].min_version)
+                low = max(api.min_version, listed[-1][key].min_version)
                 self.table[api.name] = api, low, min(keys[key].max_version for keys in listed)
 
     def close(self) -> None:
@@ -284,13 +289,23 @@ class Lockstep:
         """`requests` of one API, with others of its family in between."""
         family = next((f for f in FAMILIES if focus in f), (focus, "CreateTopics", "InitProducerId", "Produce"))
         while self.report.requests[focus] < requests:
-            if "AlterConfigs" in family:
-                self._forget_broker_configs()
-            self._round(focus, family, requests)
-            if focus == "UpdateFeatures":
-                self._restore_features()
-        if "AlterConfigs" in family:
-            self._forget_broker_configs()
+            with self.round(focus, f"{self.seed}x{self._rounds + 1}_") as world:
+                self._ask_for(focus, family, requests, world)
+
+    @contextmanager
+    def round(self, focus: str, number: str) -> Iterator[World]:
+        """Topics and names of its own, which are gone afterwards, as are settings of the broker."""
+        self._rounds += 1
+        self._forget_broker_configs()
+        world = World(number)
+        self._prepare(world)
+        yield world
+        names = [*world.topics, *(f"{world.topics[2]}-{i}" for i in range(3))]
+        for side in self.sides:
+            side.ask(m.DeleteTopicsRequest(topic_names=names, timeout_ms=5000), 5)
+        if focus == "UpdateFeatures":
+            self._restore_features()
+        self._forget_broker_configs()
 
     def _forget_broker_configs(self) -> None:
         resource = m.AlterConfigsRequest.AlterConfigsResource
@@ -304,15 +319,6 @@ class Lockstep:
             wanted = [update(feature=name, max_version_level=level, upgrade_type=1)]
             for side in self.sides:
                 side.ask(m.UpdateFeaturesRequest(timeout_ms=5000, feature_updates=wanted), 1)
-
-    def _round(self, focus: str, family: tuple[str, ...], requests: int) -> None:
-        self._rounds += 1
-        world = World(f"{self.seed}x{self._rounds}_")
-        self._prepare(world)
-        self._ask_for(focus, family, requests, world)
-        names = [*world.topics, *(f"{world.topics[2]}-{i}" for i in range(3))]
-        for side in self.sides:
-            side.ask(m.DeleteTopicsRequest(topic_names=names, timeout_ms=5000), 5)
 
     def _ask_for(self, focus: str, family: tuple[str, ...], requests: int, world: World) -> None:
         for _ in range(ROUND):
@@ -373,11 +379,14 @@ class Lockstep:
             answer = side.ask(m.ListOffsetsRequest(replica_id=-1, topics=topics), 7)
             return all(p.error_code == 0 for topic in answer.topics for p in topic.partitions)
 
-        self._until(lambda: self._metadata(self.sides[0], world) == self._metadata(self.sides[1], world))
+        self._until(lambda: self._metadata(self.sides[0], world) == self._metadata(self.sides[-1], world))
         self._until(lambda: all(served(side) for side in self.sides))
         world.known[TOPIC_ID] = [symbol(TOPIC_ID, i) for i in range(len(self.sides[0].own.get(TOPIC_ID, [])))]
 
-    def _settle(self, name: str, world: World) -> None:
+    def settle(self, name: str, world: World) -> None:
+        """Leave a change the time to be seen."""
+        if name not in CHANGES:
+            return
         if name in ("CreateTopics", "DeleteTopics", "CreatePartitions"):
             self._settle_topics(world)
         elif name in ("EndTxn", "InitProducerId", "WriteTxnMarkers"):
@@ -396,23 +405,28 @@ class Lockstep:
                 return [(g.group_epoch, g.assignment_epoch) for g in side.ask(groups, 0).groups]
 
             # An expression is matched after the answer.
-            self._until(lambda: epochs(self.sides[0]) == epochs(self.sides[1]))
+            self._until(lambda: epochs(self.sides[0]) == epochs(self.sides[-1]))
         else:
-            time.sleep(0.02)
+            self._wait(0.02)
 
-    @staticmethod
-    def _until(ready: Any) -> None:
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not ready() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    def _wait(self, seconds: float) -> None:
+        for side in self.sides:
+            side.wait(seconds)
+
+    def _until(self, ready: Callable[[], bool]) -> None:
+        left = SETTLE_SECONDS
+        while not ready() and left > 0:
+            self._wait(0.01)
+            left -= 0.01
 
     def _step(self, name: str, world: World) -> bool:
         """One request; False after a difference."""
         api, low, high = self.table[name]
         version = self.random.randint(low, high)
         request = Requests(name, api.request, version, self.random, world).make()
-        answers = [self._answer(side, request, version) for side in self.sides]
+        answers = [self.answer(side, request, version) for side in self.sides]
         self.report.requests[name] += 1
+        self.answered(name, version, request, *answers)
         ours, theirs = ([a, None] if isinstance(a, str) else ["answer", a] for a in answers)
         found = (
             f"{name} outcome: {theirs[0]} | {ours[0]}" if ours[0] != theirs[0] else class_of(name, ours[1], theirs[1])
@@ -427,17 +441,20 @@ class Lockstep:
             learn(name, version, request, ours[1], world)
             for kind in (PRODUCER, MEMBER, SESSION):
                 world.known[kind] = [symbol(kind, i) for i in range(len(self.sides[0].own.get(kind, [])))]
-        if name in CHANGES:
-            self._settle(name, world)
+        self.settle(name, world)
         return True
 
-    def _answer(self, side: Side, request: Struct, version: int) -> Any:
+    def answered(self, name: str, version: int, request: Struct, ours: Any, theirs: Any) -> None:
+        """For who wants to keep it."""
+
+    @staticmethod
+    def answer(side: Side, request: Struct, version: int) -> Any:
         """What the broker says once it no longer puts the client off."""
         for _ in range(40):
             answer = side.ask(for_side(request, side), version)
             if isinstance(answer, str) or not _codes(answer) & LATER:
                 break
-            time.sleep(0.05)
+            side.wait(0.05)
         return answer if isinstance(answer, str) else plain(answer, side)
 
 

@@ -26,20 +26,26 @@ EXPLAINED = ROOT / "tests" / "support" / "mutants.toml"
 
 def main() -> int:
     arguments = _arguments()
+    output = Path(arguments.output or ROOT / "build" / "mutants" / f"{arguments.seed}.json")
     coverage = CoverageMap(Path(arguments.coverage or ROOT / "build" / "mutants" / "coverage"))
     if arguments.again:
-        before = [Mutant(**one) for one in json.loads(Path(arguments.again).read_text())]
+        before = _of_file(Path(arguments.again))
         reasons = explained()
         kept = [one for one in before if one.seen or one.key in reasons]
         planted = [found for one in before if one not in kept and (found := found_again(one))]
     else:
-        kept, planted = [], drawn(arguments.seed, arguments.count, arguments.only)
-    output = Path(arguments.output or ROOT / "build" / "mutants" / f"{arguments.seed}.json")
+        planted = drawn(arguments.seed, arguments.count, arguments.only)
+        kept = _of_file(output) if arguments.resume and output.exists() else []
+        planted = [one for one in planted if not any(one.place == other.place for other in kept)]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as scratch:
         done = kept + _shown(planted, coverage, arguments, Path(scratch), kept, output)
     print(report(done))
     return 0
+
+
+def _of_file(path: Path) -> list[Mutant]:
+    return [Mutant(**one) for one in json.loads(path.read_text())]
 
 
 def _shown(
@@ -80,6 +86,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--only", default="", metavar="TEXT", help="only files whose path has this text")
     parser.add_argument("--again", metavar="FILE", help="the defects that an earlier run's output says were not seen")
+    parser.add_argument(
+        "--resume", action="store_true", help="goes on with what the output has of a run that was ended"
+    )
     parser.add_argument(
         "--tier", metavar="MARKERS", help="with other tests than the default ones, as `pytest -m` has them"
     )

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from itertools import groupby
 from pathlib import Path
 
 from .planting import ROOT, Mutant
@@ -36,8 +37,7 @@ class CoverageMap:
         }
         fresh = [name for name, digest in now.items() if known.get(name) != digest]
         if fresh:
-            self._record(fresh if known else [])
-            self._files.write_text(json.dumps(now, indent=0))
+            self._record(fresh, known, now)
         self._recordings = [Recording(path) for path in sorted(folder.glob("*.sqlite"))]
         self.seconds: dict[str, float] = {}
         for recording in self._recordings:
@@ -45,16 +45,23 @@ class CoverageMap:
         self._longest: dict[str, float] = {}
         self._latest: tuple[str, dict[int, list[str]]] = ("", {})
 
-    def _record(self, files: list[str]) -> None:
-        """Runs the tests of these files, or all."""
-        begun, done = self._folder / "begun", self._folder / f"{len(list(self._folder.glob('*.sqlite'))):03}.sqlite"
-        begun.unlink(missing_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "mutants.recording", "-p", "no:cacheprovider", *files],
-            cwd=ROOT, check=False, stdout=subprocess.DEVNULL,
-            env={**os.environ, FILE: str(begun), "PYTHONPATH": str(ROOT / "tools")},
-        )  # fmt: skip
-        begun.rename(done)
+    def _record(self, files: list[str], known: dict[str, str], now: dict[str, str]) -> None:
+        """Runs the tests of these files, a folder at a time: what was recorded of a run that was ended is kept."""
+        self._files.write_text(json.dumps(known := {name: known[name] for name in known if name in now}, indent=0))
+        for room, names in groupby(files, lambda name: name.rpartition("/")[0]):
+            of_room = list(names)
+            print(f"     records {room}", flush=True)
+            begun = self._folder / "begun"
+            begun.unlink(missing_ok=True)
+            subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "mutants.recording", "-p", "no:cacheprovider",
+                 *of_room],
+                cwd=ROOT, check=False, stdout=subprocess.DEVNULL,
+                env={**os.environ, FILE: str(begun), "PYTHONPATH": str(ROOT / "tools")},
+            )  # fmt: skip
+            begun.rename(self._folder / f"{len(list(self._folder.glob('*.sqlite'))):03}.sqlite")
+            known |= {name: now[name] for name in of_room}
+            self._files.write_text(json.dumps(known, indent=0))
 
     def longest(self, test: str) -> float:
         """Seconds of the longest test of its file, to which the others' shared fixtures are counted."""

@@ -90,6 +90,11 @@ class Mutant:
         return self.path, self.before, self.after
 
     @property
+    def place(self) -> tuple[str, str, int, int]:
+        """What tells it from every other defect of the same tree."""
+        return self.path, self.operator, self.occurrence, self.line
+
+    @property
     def folder(self) -> str:
         return next(folder for folder in CORE if self.path.startswith(folder)).split("/")[-1]
 

@@ -11,6 +11,7 @@ import builtins
 import os
 import sqlite3
 import sys
+import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,11 @@ class Recorder(MetaPathFinder):
 
     def __init__(self, file: Path) -> None:
         self._marks, self._database = bytearray(), sqlite3.connect(file)
+        self._lock = (
+            threading.Lock()
+        )  # a broker's thread imports too, and a database belongs to the thread it was opened by
+        self._sources: list[tuple[str, str]] = []
+        self._blocks: list[tuple[int, str, int, int]] = []
         self._database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {_TABLES}")
         setattr(builtins, MARKS, self._marks)
         sys.meta_path.insert(0, self)
@@ -126,17 +132,20 @@ class Recorder(MetaPathFinder):
         return spec
 
     def marked(self, path: str, text: str) -> ast.Module:
-        tree, marking = ast.parse(text), Marking(len(self._marks))
-        marking.visit(tree)
-        self._marks.extend(bytes(marking.next - len(self._marks)))
-        name = str(Path(path).relative_to(ROOT))
-        self._database.execute("insert into source values (?, ?)", (name, text))
-        self._database.executemany(
-            "insert into block values (?, ?, ?, ?)", [(block, name, a, b) for a, b, block in marking.lines]
-        )
+        tree, name = ast.parse(text), str(Path(path).relative_to(ROOT))
+        with self._lock:
+            marking = Marking(len(self._marks))
+            marking.visit(tree)
+            self._marks.extend(bytes(marking.next - len(self._marks)))
+            self._sources.append((name, text))
+            self._blocks += [(block, name, first, last) for first, last, block in marking.lines]
         return tree
 
     def write(self, test: str, phase: str, seconds: float = 0.0) -> None:
+        with self._lock:
+            self._database.executemany("insert into source values (?, ?)", self._sources)
+            self._database.executemany("insert into block values (?, ?, ?, ?)", self._blocks)
+            self._sources, self._blocks = [], []
         ran = array("I", compress(range(len(self._marks)), self._marks))
         self._marks[:] = bytes(len(self._marks))
         self._database.execute("insert into ran values (?, ?, ?, ?)", (test, phase, seconds, ran.tobytes()))
@@ -191,5 +200,9 @@ class Recording:
         }
 
 
+# Before pytest imports anything of the product: a `conftest.py` does, and so does the plugin of the product itself.
+_recorder = Recorder(Path(os.environ.pop(FILE))) if FILE in os.environ else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Recorder(Path(os.environ[FILE])), "mutants-recorder")
+    config.pluginmanager.register(_recorder, "mutants-recorder")

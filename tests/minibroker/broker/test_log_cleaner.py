@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.log_cleaner import LogCleaner
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
+from minibroker_storage.disk import StorageError
 from minibroker_storage.origin import Origin
 
 CONFIG = {
@@ -75,6 +77,23 @@ def test_a_rewrite_that_is_under_way_gives_up_at_a_stop() -> None:
     assert cluster.broker.directory.cleaner_offsets == {}
     cleaner.clean()
     assert held.waiting == 0
+    cluster.stop()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster(CONFIG, topics={"t": 1})
+    fill(cluster, 4)
+
+    def fails() -> None:
+        raise StorageError(5, "no room", "cleaner-offset-checkpoint")
+
+    monkeypatch.setattr(cluster.broker.directory, "write_cleaner_offsets", fails)
+    cluster.timers.advance(1000)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert caplog.messages[0].startswith("cleaner checkpoint not written: ")
+    assert cluster.broker.directory.cleaner_offsets[("t", 0)] == 12
     cluster.stop()
 
 

@@ -136,7 +136,7 @@ def test_the_misplaced_state_of_an_id_is_the_newer_one() -> None:
         of = {index: state(new if index == ORDERS_WAS else old) for index in order}
         changed, _ = placed({}, of)
         assert changed.arriving == {ORDERS_IS: [new]}
-        assert changed.leaving == {ORDERS_WAS: [new.key]}
+        assert (changed.leaving, changed.ids) == ({ORDERS_WAS: [new.key]}, 1)
 
 
 def test_records_of_unknown_kinds_and_broken_ones_stay() -> None:

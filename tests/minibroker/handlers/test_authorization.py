@@ -337,12 +337,19 @@ def test_topics_are_made_and_deleted_by_whoever_may(world: World) -> None:
         timeout_ms=5000,
     )
     world.allow(TOPIC, "a", CREATE)
-    assert {t.name: t.error_code for t in world.alice.ask(create, 5).topics} == {"a": 0, "b": TOPIC_DENIED}
+
+    def made() -> list[tuple[Any, ...]]:
+        """Names, errors and, as KIP-525 has them, what the topics are like."""
+        topics = world.alice.ask(create, 5).topics
+        return [(t.name, t.error_code, t.topic_config_error_code, t.num_partitions, bool(t.configs)) for t in topics]
+
+    assert made() == [("a", 0, TOPIC_DENIED, -1, False), ("b", TOPIC_DENIED, 0, -1, False)]
     delete = m.DeleteTopicsRequest(topic_names=["a", "mine"], timeout_ms=5000)
     world.allow(TOPIC, "mine", DELETE)
     assert {t.name: t.error_code for t in world.alice.ask(delete, 4).responses} == {"a": TOPIC_DENIED, "mine": 0}
     world.allow(CLUSTER, "kafka-cluster", CREATE)
-    assert [t.error_code for t in world.alice.ask(create, 5).topics] == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+    world.allow(TOPIC, "b", DESCRIBE_CONFIGS)
+    assert made() == [("a", ErrorCode.TOPIC_ALREADY_EXISTS, 0, -1, False), ("b", 0, 0, 1, True)]
 
 
 def test_entries_are_described_deleted_and_kept(tmp_path: Path) -> None:

@@ -64,8 +64,11 @@ def test_a_fetch_that_waits_is_answered_when_its_leader_moves(brokers: ManyBroke
 
 
 def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: ManyBrokers) -> None:
+    brokers.create("also", [[1, 2, 3]])
     brokers.cluster.cut_link(1, 3)  # in the in-sync set for replica.lag.time.max.ms on
-    request = brokers.produce_request("t", build_batch([Record(0, brokers.clock.now_ms(), None, b"v", [])]))
+    batch = build_batch([Record(0, brokers.clock.now_ms(), None, b"v", [])])
+    request = brokers.produce_request("t", batch)
+    request.topic_data += brokers.produce_request("also", batch).topic_data
     request.timeout_ms = 500
     pending = brokers.send(1, request, 9)
     brokers.settle(490)
@@ -73,7 +76,8 @@ def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: 
     brokers.settle(20)
     answer = pending.result()
     assert isinstance(answer, ProduceResponse)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    told = {topic.name: [one.error_code for one in topic.partition_responses] for topic in answer.responses}
+    assert told == {"t": [ErrorCode.REQUEST_TIMED_OUT], "also": [ErrorCode.REQUEST_TIMED_OUT]}
 
 
 def test_a_fetch_that_waited_watches_nothing_any_more(brokers: ManyBrokers) -> None:

@@ -11,6 +11,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -29,6 +30,7 @@ from minibroker_protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from minibroker_protocol.records import Record, build_batch
 
 ID = "tx"
 OK = ErrorCode.NONE
@@ -144,6 +146,58 @@ def test_one_code_for_every_partition(cluster: MemoryCluster, version: int) -> N
     assert set(_add(cluster, (producer[0], 7), topics, version).values()) == {fenced}
     assert set(_add(cluster, producer, topics, version, name="").values()) == {ErrorCode.INVALID_REQUEST}
     assert _add(cluster, producer, topics, version) == {("t", 0): OK, ("t", 1): OK, ("u", 0): OK}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_each_partition_of_a_transactional_produce_is_verified_by_itself(
+    cluster: MemoryCluster, order: tuple[int, ...]
+) -> None:
+    """A refused one has no log start offset: Kafka does not look at its log."""
+    producer = _producer(cluster)
+    assert set(
+        _add(cluster, producer, [Topic(name="t", partitions=[0]), Topic(name="u", partitions=[0])]).values()
+    ) == {OK}
+    batch = build_batch(
+        [Record(0, cluster.clock.now_ms(), None, b"v")],
+        producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, transactional=True,
+    )  # fmt: skip
+    wanted = [("t", 0), ("t", 1), ("u", 0)]
+    kind = ProduceRequest
+    topics = [
+        kind.TopicProduceData(name=topic, partition_data=[kind.PartitionProduceData(index=index, records=bytes(batch))])
+        for topic, index in (wanted[number] for number in order)
+    ]
+    request = kind(transactional_id=ID, acks=-1, timeout_ms=1000, topic_data=topics)
+    answer = cluster.send(request, 11)
+    cluster.timers.advance(100)
+    told = {
+        (topic.name, one.index): (one.error_code, one.base_offset, one.log_start_offset)
+        for topic in answer.result().responses
+        for one in topic.partition_responses
+    }
+    assert told == {
+        ("t", 0): (OK, 0, 0),
+        ("t", 1): (ErrorCode.TRANSACTION_ABORTABLE, -1, -1),
+        ("u", 0): (OK, 0, 0),
+    }
+
+
+def test_a_batch_of_an_old_epoch_is_refused_without_a_log_start_offset(cluster: MemoryCluster) -> None:
+    producer_id, _ = _producer(cluster)
+    _producer(cluster)
+    for epoch, code in ((1, OK), (0, ErrorCode.INVALID_PRODUCER_EPOCH)):
+        _add(cluster, (producer_id, epoch), [Topic(name="t", partitions=[0])])
+        batch = build_batch(
+            [Record(0, cluster.clock.now_ms(), None, b"v")],
+            producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True,
+        )  # fmt: skip
+        data = ProduceRequest.TopicProduceData(
+            name="t", partition_data=[ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))]
+        )
+        answer = cluster.send(ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=1000, topic_data=[data]), 11)
+        cluster.timers.advance(100)
+        (one,) = answer.result().responses[0].partition_responses
+        assert (one.error_code, one.log_start_offset) == (code, 0 if code == OK else -1)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from minibroker.rules import rows as r
-from minibroker.rules.scan import control_rows
-from minibroker_protocol.records import end_txn_marker, parse_header, rewrite_header
+from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, batch_fault, control_rows
+from minibroker_protocol.records import (
+    BatchHeader,
+    Record,
+    build_batch,
+    end_txn_marker,
+    parse_header,
+    patch_offsets,
+    rewrite_header,
+)
 
 LOG = r.Log("", "t", 0)
 HEADER_SIZE = 61
@@ -30,3 +38,42 @@ def test_a_marker_and_its_record(size: int | None, count: int, found: list[str])
     rewrite_header(data, 0, header)
     rows = list(control_rows(LOG, "f", 0, parse_header(data), memoryview(data)))
     assert [row.outcome if isinstance(row, r.Marker) else row.rule for row in rows] == found  # type: ignore[union-attr]
+
+
+def batch(at: int = 0, *, records: int = 2, broken: bool = False, **fields: int) -> tuple[memoryview, BatchHeader]:
+    """Two records at an offset, with other header fields; the checksum is right unless it is `broken`."""
+    data = build_batch([Record(i, 100 + i, None, b"v") for i in range(records)])
+    patch_offsets(data, 0, at, 0)
+    header = parse_header(data)
+    for name, value in fields.items():
+        setattr(header, name, value)
+    rewrite_header(data, 0, header)
+    if broken:
+        data[-1] ^= 1
+    return memoryview(data), parse_header(data)
+
+
+@pytest.mark.parametrize(
+    ("made", "cleaned", "rule", "readable", "depths"),
+    [
+        (batch(5), 0, None, None, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, last_offset_delta=-1), 0, "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, record_count=-1), 0, "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, broken=True), 0, "checksum", False, (CHECKSUMS, RECORDS)),
+        (batch(5, last_offset_delta=2), 5, "record-count", True, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, last_offset_delta=2), 6, None, None, (HEADERS, CHECKSUMS, RECORDS)),  # compaction took one
+        (batch(5, last_offset_delta=0, record_count=1), 0, "record-count", True, (RECORDS,)),
+        (batch(5, max_timestamp=102), 0, "timestamp", True, (RECORDS,)),
+    ],
+)
+def test_a_batch_by_itself(
+    made: tuple[memoryview, BatchHeader], cleaned: int, rule: str | None, readable: bool | None, depths: tuple[str, ...]
+) -> None:
+    """The less is read of it, the less is found; `readable`: the batch can be read all the same."""
+    data, header = made
+    for depth in (HEADERS, CHECKSUMS, RECORDS):
+        found = batch_fault(r.LogFacts(LOG, cleaned_offset=cleaned), "f", 7, header, data, depth)
+        assert (found is not None) == (rule is not None and depth in depths), depth
+        if found is not None:
+            assert (found.rule, found.readable) == (rule, readable)
+            assert (found.log, found.file, found.position, found.first_offset) == (LOG, "f", 7, 5)

@@ -106,3 +106,42 @@ def test_an_earlier_transaction_of_the_epoch_is_another() -> None:
     assert last_word("CompleteCommit", ABORT, data_epoch=3, data_at=START - 9) == []  # a clock that is ahead
     assert last_word("CompleteCommit", ABORT, data_epoch=3, marker_at=START - 1) == []
     assert last_word("Ongoing", ABORT) == []
+
+
+def of_one_epoch(decided: str, marked: str) -> list[str]:
+    """Rules that are broken: C and A are transactions committed and aborted, c and a markers without data."""
+    names = {"C": ("Commit", COMMIT), "A": ("Abort", ABORT)}
+    states, marks = [state("Empty")], []
+    for number, letter in enumerate(decided):
+        for name in ("Ongoing", f"Prepare{names[letter][0]}", f"Complete{names[letter][0]}"):
+            times = {"start_timestamp": START + 100 * number, "update_timestamp": START + 100 * number + 50}
+            states.append(state(name, offset=len(states))._replace(partitions=(("t", 0),), **times))
+    for number, letter in enumerate(marked):
+        at, first = 10 * number, -1 if letter.islower() else 10 * number - 5
+        marks.append(
+            Transaction(DATA, "", 7, 3, first, first, at, 3, names[letter.upper()][1], 0, 0, START + 90 * number)
+        )
+    found = judge_transactions(marks, states, [LogFacts(DATA), LogFacts(STATES)], coordinators_complete=True)
+    return [one.rule for one in found]
+
+
+@pytest.mark.parametrize(
+    ("decided", "marked", "found"),
+    [
+        ("CACA", "CACA", []),
+        ("CA", "CcA", []),  # written twice (KAFKA-19999)
+        ("CA", "CcAa", []),
+        ("CA", "CccAaa", []),
+        ("AC", "AaC", []),
+        ("CC", "CcC", []),
+        ("CA", "AA", ["torn-transaction"]),
+        ("CA", "CC", ["torn-transaction"]),
+        ("CA", "C", ["torn-transaction"]),
+        ("C", "CA", ["marker-without-transaction"]),
+        ("C", "Ca", ["marker-without-transaction"]),
+    ],
+)
+def test_markers_of_an_epoch_are_those_that_were_decided_in_their_order(
+    decided: str, marked: str, found: list[str]
+) -> None:
+    assert of_one_epoch(decided, marked) == found

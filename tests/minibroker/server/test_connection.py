@@ -12,59 +12,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from echoing import CRASH, ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, frame
 
-from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import Answered
 from minibroker.kernel.asyncio_runtime import new_event_loop
-from minibroker.kernel.deferred import Deferred
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 from minibroker.server.memory import LARGEST_SPARE_BYTES, SpareBuffers
-from minibroker_protocol.fields import Buffer
-
-FETCH, PRODUCE, ECHO, SILENT, REFUSE, CRASH = 1, 0, 100, 101, 102, 103
-
-
-class Refused(Exception):
-    pass
-
-
-def frame(api_key: int, payload: bytes = b"") -> bytes:
-    body = struct.pack(">h", api_key) + payload
-    return struct.pack(">i", len(body)) + body
-
-
-def answer_of(request: bytes) -> bytes:
-    """What the fake answers to an ECHO frame: its body."""
-    return struct.pack(">i", len(request) - 6) + request[6:]
-
-
-class FakeBroker:
-    """Echoes; parks Fetch and Produce until the test resolves them."""
-
-    def __init__(self) -> None:
-        self.parked: list[Deferred[Answered]] = []
-        self.served: list[tuple[int, bytes]] = []
-        self.frames: list[Buffer] = []
-        self.infos: list[ConnectionInfo] = []
-
-    def dispatch(self, data: Buffer, info: ConnectionInfo) -> Answered | Deferred[Answered]:
-        api_key = int.from_bytes(data[:2], "big")
-        body = bytes(data[2:])
-        self.served.append((api_key, body[:16]))
-        self.frames.append(data)
-        self.infos.append(info)
-        if api_key == ECHO:
-            return [struct.pack(">i", len(body)), memoryview(body)]
-        if api_key == SILENT:
-            return None
-        if api_key == REFUSE:
-            raise Refused("no such thing")
-        if api_key == CRASH:
-            raise ZeroDivisionError
-        later: Deferred[Answered] = Deferred()
-        self.parked.append(later)
-        return later
 
 
 class Client:

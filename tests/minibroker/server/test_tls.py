@@ -13,6 +13,7 @@ from tls_files import ENCRYPTED, LOCALHOST, trusting
 
 from minibroker import ConfigError, Minibroker
 from minibroker.config.settings import Settings
+from minibroker.security.tls import make_certificate
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -133,6 +134,12 @@ def test_what_cannot_be_used_is_refused_in_one_line(config: dict[str, str], reas
     with pytest.raises(ConfigError, match=reason) as refused:
         Minibroker(config={"listeners": "HOST://127.0.0.1:1"} | config | NAMES)
     assert "\n" not in str(refused.value)
+
+
+def test_a_certificate_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path) -> None:
+    settings = Settings({"minibroker.ssl.ca.location": str(tmp_path / "none" / "ca.pem")})
+    with pytest.raises(ConfigError, match=r"minibroker.ssl.ca.location: .*ca.pem cannot be written: No such file"):
+        make_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings, ["localhost"])
 
 
 def test_no_key_is_left_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,7 @@ def body(*parts: bytes) -> bytes:
 
 
 GOOD = body(b"\0\0\0\2k\2v\0")
+LONG = body(b"\0\0\0\2k", encode_varint(92), b"v" * 92, b"\0")  # of 100 bytes: its size takes two
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,7 @@ GOOD = body(b"\0\0\0\2k\2v\0")
         (encode_varint(-1) + b"\0" * 9, 1, "size -1"),
         (encode_varint(100) + b"\0" * 9, 1, "size 100 with 9"),
         (encode_varint(2**31 - 1) + b"\0" * 9, 1, "size 2147483647"),
+        (encode_varint(-101) + LONG[2:], 1, "size -101"),
         (body(b"\0\0\0", encode_varint(50), b"k\2v\0"), 1, "end within record 0"),
         (body(b"\0\0\0\2k", encode_varint(2**31 - 1), b"v\0"), 1, "end within record 0"),
         (body(b"\0\0\0\2k\2v\0", b"x"), 1, "fields end -1 bytes"),
@@ -256,6 +258,12 @@ def test_varint_of_any_size_reads_back(n: int) -> None:
     (record,) = decode_payload(payload, header_of(payload, 1))
     assert record.timestamp == n
     assert validate_records(payload, header_of(payload, 1)).max_timestamp == n
+
+
+def test_bits_above_32_are_dropped_as_by_java() -> None:
+    """The size of a record in five bytes, the last of which says more than fits (ByteUtils.readVarint)."""
+    for last in (b"\x00", b"\x10", b"\x70"):
+        assert both(b"\x90\x80\x80\x80" + last + GOOD[1:], 1) is None
 
 
 @pytest.mark.parametrize(("last", "value"), [(b"\x01", -(1 << 63)), (b"\x7f", -(1 << 63)), (b"\x00", -(1 << 62))])

@@ -62,6 +62,15 @@ def test_members_with_different_subscriptions() -> None:
     assert sorted(sum(len(p) for p in assignment[m].values()) for m in "abc") == [2, 2, 2]
 
 
+def test_members_with_different_subscriptions_keep_what_they_may() -> None:
+    """Nobody keeps a topic that it does not subscribe to, a partition that is not there, or one that is another's."""
+    members = [
+        member("a", A, current={A: frozenset({1}), B: frozenset({0})}),
+        member("b", A, B, current={A: frozenset({0, 1, 7}), B: frozenset({0})}),
+    ]
+    assert uniform_assignor(members, {A: 2, B: 1}) == {"a": {A: {1}}, "b": {A: {0}, B: {0}}}
+
+
 counts = st.dictionaries(st.sampled_from([bytes(15) + bytes([i]) for i in range(5)]), st.integers(1, 9), min_size=1)
 
 

@@ -11,6 +11,7 @@ from group_client import GroupClient
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.member import ConsumerMember
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import ErrorCode
@@ -167,6 +168,33 @@ def test_a_classic_member_joins_a_consumer_group(client: Mixed) -> None:
     assert client.heartbeat(joined.member_id, 3) == ErrorCode.REBALANCE_IN_PROGRESS  # its partitions are free now
     assert client.join(joined.member_id, version=5, protocols=says("t")).generation_id == 3
     assert client.sync(joined.member_id, 3).assignment == gives({"t": [2, 3]})
+
+
+@pytest.mark.parametrize(("late_ms", "there"), [(19_999, True), (20_001, False)])
+def test_a_member_that_joins_again_has_its_whole_time_for_the_sync(client: Mixed, late_ms: int, there: bool) -> None:
+    client.enter("n")
+    member = client.join(protocols=says("t"), rebalance_timeout_ms=20_000, session_timeout_ms=60_000).member_id
+    client.beat("n", 2, range(4))
+
+    def wait(*milliseconds: int) -> None:
+        for ms in milliseconds:
+            client.advance(ms)
+            client.beat("n", client.consumer.members["n"].member_epoch, [0, 1])
+
+    wait(4000, 5000, 5000)
+    joined = client.join(member, protocols=says("t"), rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
+    assert joined.error_code == NONE
+    wait(5000, 5000, 5000)
+    client.advance(late_ms - 15_000)
+    assert (member in client.consumer.members) == there
+
+
+def test_what_a_member_says_it_owns() -> None:
+    """Saying nothing is no confirmation that something was given up."""
+    member, topic = ConsumerMember("a"), b"t" * 16
+    given_up = {topic: {0: 1, 1: 1}}
+    for owned, nothing in ((None, False), ([], True), ([(topic, [2])], True), ([(topic, [2, 1])], False)):
+        assert member.owns_nothing_of(owned, given_up) is nothing
 
 
 REFUSED: dict[str, ErrorCode] = {

@@ -21,6 +21,11 @@ TRANSACTIONAL_IDS = st.sampled_from(["x", "y"])
 MEMBERS = st.integers(0, 3)
 
 
+def timers_of(client: GroupClient) -> set[tuple[str, str]]:
+    """What a timer is for, and the member, of those that group g has."""
+    return {(kind, member) for kind, group, member in client.shard().env.timers._armed if group == "g"}  # type: ignore[attr-defined]
+
+
 class Histories(RuleBasedStateMachine):
     """One classic group with plain and transactional commits, checked against a model of the offsets."""
 
@@ -151,6 +156,22 @@ class Histories(RuleBasedStateMachine):
             assert group.persisted.generation == group.generation_id
             assert [x.member_id for x in group.persisted.members] == list(group.members)
 
+    @invariant()
+    def timers_run_for_what_is_there(self) -> None:
+        """A session for each member that is in the group, or is to come back with its id; each phase has its end."""
+        if not hasattr(self, "client"):
+            return
+        group = self.client.shard().groups.get("g")
+        armed = timers_of(self.client)
+        of_members = {name for kind, name in armed if kind == "session"}
+        if not isinstance(group, ClassicGroup):
+            assert not armed
+            return
+        waiting = {name for name, member in group.members.items() if member.awaiting_join or member.awaiting_sync}
+        assert group.members.keys() - waiting <= of_members <= group.members.keys() | group.pending_joins
+        assert (("join", "") in armed) == (group.state is GroupState.PREPARING_REBALANCE)
+        assert group.pending_syncs or ("sync", "") not in armed
+
 
 class ConsumerHistories(RuleBasedStateMachine):
     """One KIP-848 group: never two owners of a partition, and a restart changes nothing."""
@@ -230,6 +251,16 @@ class ConsumerHistories(RuleBasedStateMachine):
             topics = group.subscribed_topics(group.members.values(), group.expressions)
             wanted = {(image.topics[t].topic_id, p.index) for t in topics for p in image.topics[t].partitions}
             assert set(group.owners) == wanted
+
+    @invariant()
+    def timers_run_for_members(self) -> None:
+        if not hasattr(self, "client"):
+            return
+        group = self.client.shard().groups.get("g")
+        members = group.members.keys() if isinstance(group, ConsumerGroup) else set()
+        armed = timers_of(self.client)
+        assert {name for kind, name in armed if kind == "session"} == members
+        assert {name for kind, name in armed if kind == "rebalance"} <= members
 
     @invariant()
     def no_partition_is_in_two_hands(self) -> None:

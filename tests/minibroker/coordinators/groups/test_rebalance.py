@@ -324,14 +324,17 @@ def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield
 
 
+@pytest.mark.parametrize("beats", [True, False])
 def test_a_refused_replacement_leaves_the_static_member_as_it_was(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch, beats: bool
 ) -> None:
     old = client.stable(version=9, instance="i")
     with refused_appends(client, monkeypatch):
         told = client.join(version=9, instance="i")
     assert (told.error_code, told.member_id, told.leader) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "", old)
-    assert client.heartbeat(old, 1, instance="i") == NONE
+    assert list(client.classic().members) == [old]
+    if beats:
+        assert client.heartbeat(old, 1, instance="i") == NONE
     client.advance(10_001)
     assert client.classic().state is GroupState.EMPTY
 

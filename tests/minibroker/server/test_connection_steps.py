@@ -1,0 +1,499 @@
+"""What a connection does at each of its limits, to the byte and the millisecond.
+
+The event loop and the transport stand still until the test moves them. Sizes and times are written out here and not
+taken from the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from echoing import ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, answer_of, frame
+
+from minibroker.server.connection import Connection, send_reset_on_close
+from minibroker.server.edge import Edge, Limits
+
+KIB = 1024
+MIB = 1024 * KIB
+LARGE = 16 * KIB
+
+
+class Timer:
+    def __init__(self, due: float, call: Callable[[], object]) -> None:
+        self.due, self.call = due, call
+
+    def cancel(self) -> None:
+        self.due = float("inf")
+
+
+class Loop:
+    """Time passes in `wait` only, and a turn of the loop is `turn`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._soon: deque[Callable[[], object]] = deque()
+        self._timers: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[..., object], *values: Any) -> None:
+        self._soon.append(lambda: call(*values))
+
+    def call_at(self, due: float, call: Callable[..., object], *values: Any) -> Timer:
+        self._timers.append(timer := Timer(due, lambda: call(*values)))
+        return timer
+
+    def call_later(self, seconds: float, call: Callable[..., object], *values: Any) -> Timer:
+        return self.call_at(self.now + seconds, call, *values)
+
+    async def create_server(self, *_: Any, **__: Any) -> None: ...
+
+    def turn(self) -> None:
+        for call in [self._soon.popleft() for _ in range(len(self._soon))]:
+            call()
+
+    def wait(self, seconds: float) -> None:
+        until = self.now + seconds
+        while due := [timer for timer in self._timers if timer.due <= until + 1e-9]:
+            timer = min(due, key=lambda timer: timer.due)
+            self._timers.remove(timer)
+            self.now = timer.due
+            timer.call()
+            self.turn()
+        self.now = until
+
+
+class Transport(asyncio.Transport):
+    """Notes what is asked of it: the sizes of writes, and the other calls by name."""
+
+    def __init__(self, loop: Loop, connection: Connection) -> None:
+        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 9092)})
+        self.calls: list[Any] = []
+        self.written = b""
+        self.unsent = 0
+        self.paused = False
+        self._loop, self._connection = loop, connection
+
+    def write(self, data: Any) -> None:
+        self.calls.append(len(data))
+        self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.calls.append([len(data) for data in list_of_data])
+        self.written += b"".join(list_of_data)
+
+    def pause_reading(self) -> None:
+        assert not self.paused
+        self.paused = True
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        assert self.paused
+        self.paused = False
+        self.calls.append("resume")
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.calls.append(("limit", high))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self._loop.call_soon(self._connection.connection_lost, None)
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+        self._loop.call_soon(self._connection.connection_lost, None)
+
+
+class Bench:
+    def __init__(self, *, vectored: bool = True, **limits: Any) -> None:
+        self.loop, self.broker = Loop(), FakeBroker()
+        self.edge = Edge(self.loop, Limits(**limits), refusals=(Refused,), vectored=vectored)  # type: ignore[arg-type]
+        asyncio.run(self.edge.listen(None, self.broker.dispatch))  # type: ignore[arg-type]
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection = Connection(self.edge, self.broker.dispatch)
+        transport = Transport(self.loop, connection)
+        connection.connection_made(transport)
+        assert transport.calls.pop(0) == ("limit", 256 * KIB)
+        return connection, transport
+
+    @property
+    def served(self) -> list[int]:
+        return [api_key for api_key, _ in self.broker.served]
+
+
+def receive(connection: Connection, data: bytes) -> list[int]:
+    """The system hands over `data`; returns how much was asked for each time."""
+    asked = []
+    while data:
+        view = connection.get_buffer(-1)
+        count = min(len(view), len(data))
+        view[:count] = data[:count]
+        asked.append(len(view))
+        connection.buffer_updated(count)
+        data = data[count:]
+    return asked
+
+
+def sized(size: int, api_key: int = ECHO) -> bytes:
+    """A frame whose size field says `size`."""
+    return frame(api_key, bytes(size - 2))
+
+
+@pytest.mark.parametrize(("size", "reserved"), [(LARGE - 1, 0), (LARGE, LARGE), (5 * MIB, 5 * MIB)])
+@pytest.mark.parametrize("first", [4, 5, 2000])
+def test_memory_is_reserved_for_frames_from_16_kib_on_while_they_arrive(size: int, reserved: int, first: int) -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    whole = sized(size)
+    receive(connection, whole[:first])
+    assert (bench.edge.memory.used, connection.receiving) == (reserved, first - 4 if reserved else -1)
+    receive(connection, whole[first:-1])
+    assert (bench.edge.memory.used, connection.receiving) == (reserved, size - 1 if reserved else -1)
+    assert bench.served == []
+    receive(connection, whole[-1:])
+    assert (bench.edge.memory.used, connection.receiving) == (0, -1)
+    assert transport.written == answer_of(whole)
+
+
+def test_a_large_frame_is_read_half_a_mebibyte_at_once_into_a_buffer_that_grows_by_four() -> None:
+    connection, _ = Bench().connect()
+    whole = sized(9 * MIB + 7, SILENT)
+    receive(connection, whole[:4])
+    asked, grown, position = [], [], 4
+    while position < len(whole):
+        view = connection.get_buffer(-1)
+        asked.append(len(view))
+        grown.append(len(view.obj))  # type: ignore[arg-type]
+        view[:] = whole[position : position + len(view)]
+        position += len(view)
+        connection.buffer_updated(len(view))
+        del view
+    assert asked == [512 * KIB] * 18 + [7]
+    assert grown == [4 * MIB] * 8 + [8 * MIB] * 8 + [9 * MIB + 7] * 3
+
+
+def test_sixteen_requests_of_a_connection_are_a_turn() -> None:
+    bench = Bench()
+    connection, _ = bench.connect()
+    receive(connection, sized(2, SILENT) * 40)
+    served = [len(bench.served)]
+    for _ in range(3):
+        bench.loop.turn()
+        served.append(len(bench.served))
+    assert served == [16, 32, 40, 40]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "writes"),
+    [
+        ([10, 20], [38]),
+        ([32 * KIB - 4], [32 * KIB]),
+        ([32 * KIB - 3], [[4, 32 * KIB - 3]]),
+        ([16 * KIB - 4, 16 * KIB - 4], [32 * KIB]),
+        ([16 * KIB - 4, 16 * KIB - 3], [[32 * KIB + 1]]),
+        ([10_000] * 6, [[40_016], 20_008]),
+        ([20_000, 10, 20_000, 20], [[4, 20_000, 18, 20_000], 24]),
+    ],
+)
+def test_answers_up_to_32_kib_leave_in_one_piece_and_large_buffers_as_they_are(
+    bodies: list[int], writes: list[Any]
+) -> None:
+    for vectored in (True, False):
+        bench = Bench(vectored=vectored)
+        connection, transport = bench.connect()
+        requests = [sized(size + 2) for size in bodies]
+        receive(connection, b"".join(requests))
+        apart = [one for write in writes for one in (write if isinstance(write, list) else [write])]
+        assert transport.calls == (writes if vectored else apart)
+        assert transport.written == b"".join(map(answer_of, requests))
+
+
+def test_up_to_64_kib_are_kept_behind_a_parked_request() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    receive(connection, sized(2, FETCH))
+    behind = sized(1000 - 4, SILENT) * 66
+    receive(connection, behind[: 64 * KIB - 1])
+    assert not transport.paused
+    receive(connection, behind[64 * KIB - 1 : 64 * KIB])
+    assert transport.paused
+    bench.broker.parked[0].resolve(None)
+    assert bench.served == [FETCH]
+    for _ in range(5):
+        bench.loop.turn()
+    assert bench.served == [FETCH, *[SILENT] * 65]
+    assert transport.calls == ["pause", "resume"]
+    receive(connection, behind[64 * KIB :])
+    assert len(bench.served) == 67
+
+
+@pytest.mark.parametrize(("size", "turns"), [(128 * KIB - 1, []), (128 * KIB, ["pause", "resume"])])
+def test_after_a_frame_of_128_kib_the_others_have_their_turn_under_uvloop(size: int, turns: list[str]) -> None:
+    bench = Bench()
+    bench.edge.greedy = True
+    connection, transport = bench.connect()
+    receive(connection, sized(size, SILENT))
+    assert transport.calls == turns[:1]
+    bench.loop.turn()
+    assert transport.calls == turns
+
+
+@pytest.mark.parametrize(("size", "refused"), [(0, False), (1000, False), (1001, True), (-1, True)])
+def test_sizes_from_none_to_socket_request_max_bytes_are_taken(size: int, refused: bool) -> None:
+    bench = Bench(max_frame_bytes=1000)
+    connection, transport = bench.connect()
+    before = sized(3)
+    receive(connection, before + struct.pack(">i", size) + bytes(max(size, 0)) + sized(2, SILENT))
+    assert bench.served == ([ECHO] if refused else [ECHO, 0])
+    assert transport.calls == ([len(answer_of(before)), "close"] if refused else [len(answer_of(before))])
+    receive(connection, sized(2, SILENT))
+    assert bench.served == ([ECHO] if refused else [ECHO, 0])  # 0 is a Produce, which is parked
+
+
+def test_a_throttled_connection_is_served_again_at_the_end_of_the_longest_time() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    connection.mute(100)
+    connection.mute(20)
+    receive(connection, sized(2, SILENT))
+    assert not transport.paused
+    bench.loop.wait(0.05)
+    connection.mute(100)
+    for seconds, served in [(0.05, 0), (0.049, 0), (0.001, 1)]:
+        bench.loop.wait(seconds)
+        assert len(bench.served) == served, bench.loop.now
+    connection.mute(10)
+    receive(connection, sized(2, SILENT))
+    bench.loop.wait(0.01)
+    assert len(bench.served) == 2
+
+
+def test_a_timer_that_comes_a_little_early_ends_the_throttling_all_the_same() -> None:
+    bench = Bench()
+    connection, _ = bench.connect()
+    connection.mute(100)
+    receive(connection, sized(2, SILENT))
+    (timer,) = [timer for timer in bench.loop._timers if timer.due == 0.1]
+    bench.loop.now = 0.096
+    timer.call()
+    assert bench.served == [SILENT]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "awaited"), [(0, True), (1, False), (2, True), (10, True), (11, False), (12, True), (14, False)]
+)
+def test_a_stop_waits_for_answers_but_not_for_those_that_only_wait(api_key: int, awaited: bool) -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    idle, other = bench.connect()
+    receive(connection, sized(2, api_key))
+    assert connection.drain() is awaited
+    assert not idle.drain()
+    assert transport.paused
+    assert other.paused
+    receive(connection, sized(2, SILENT))
+    receive(idle, sized(2, SILENT))
+    bench.broker.parked[0].resolve([b"answer"])
+    bench.loop.turn()
+    assert bench.served == [api_key]
+    assert transport.written == b"answer"
+
+
+def test_what_waits_for_memory_is_read_again_when_it_is_granted() -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (holder, _), (second, transport), (third, _) = [bench.connect() for _ in range(3)]
+    held = sized(60_000, PRODUCE)
+    receive(holder, held[:10])
+    receive(holder, held[10:])
+    wanted = sized(40_001)
+    receive(second, wanted[:1000])
+    assert (transport.calls, bench.edge.memory.used, bench.edge.memory.contended) == (["pause"], 60_000, True)
+    receive(third, sized(20_000)[:1000])  # there would be room for it, but it came later
+    assert bench.edge.memory.used == 60_000
+    bench.broker.parked[0].resolve(None)
+    assert (transport.calls, bench.edge.memory.used) == (["pause"], 60_001)
+    bench.loop.turn()
+    assert transport.calls == ["pause", "resume"]
+    receive(second, wanted[1000:])
+    assert transport.written == answer_of(wanted)
+    assert (bench.edge.memory.used, bench.edge.memory.contended) == (20_000, False)
+    third.connection_lost(None)
+    assert bench.edge.memory.used == 0
+
+
+def test_memory_fits_to_the_last_byte() -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (first, _), (second, _) = bench.connect(), bench.connect()
+    receive(first, sized(60_000)[:10])
+    receive(second, sized(40_000)[:10])
+    assert (bench.edge.memory.used, bench.edge.memory.contended) == (100_000, False)
+
+
+def test_an_idle_connection_is_closed_after_the_time_and_an_eighth_of_it() -> None:
+    """It counts the eighths that pass without a byte; what is parked is not idle."""
+    bench = Bench(connections_max_idle_ms=8000)
+    (_, idle), (busy, used), (parked, waiting) = [bench.connect() for _ in range(3)]
+    receive(parked, sized(2, FETCH))
+    bench.loop.wait(2.5)
+    receive(busy, b"\0")
+    bench.loop.wait(6.4)
+    assert idle.calls == []
+    bench.loop.wait(0.1)
+    assert (idle.calls, used.calls) == (["abort"], [])
+    bench.loop.wait(1.9)
+    assert used.calls == []
+    bench.loop.wait(0.1)
+    assert (used.calls, waiting.calls) == (["abort"], [])
+    bench.broker.parked[0].resolve(None)
+    bench.loop.wait(8.9)
+    assert waiting.calls == []
+    bench.loop.wait(0.1)
+    assert waiting.calls == ["abort"]
+    assert not bench.edge.connections
+
+
+def test_who_holds_memory_and_sends_nothing_for_a_whole_period_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (slow, slow_transport), (stuck, stuck_transport), (waiting, transport) = [bench.connect() for _ in range(3)]
+    receive(slow, sized(40_000)[:1000])
+    receive(stuck, sized(50_000)[:2004])
+    bench.loop.wait(60)  # nobody waits for memory
+    assert stuck_transport.calls == []
+    receive(waiting, sized(20_000)[:1000])
+    bench.loop.wait(9.9)
+    receive(slow, b"\0")
+    assert (stuck_transport.calls, slow_transport.calls) == ([], [])
+    bench.loop.wait(0.1)
+    assert (stuck_transport.calls, slow_transport.calls) == (["abort"], [])
+    bench.loop.turn()
+    assert transport.calls == ["pause", "resume"]
+    assert caplog.messages == [
+        "closing the connection of 10.0.0.1:1: request stopped after 2000 bytes while others wait for memory"
+    ]
+
+
+def test_answers_have_the_room_that_held_and_unread_ones_leave() -> None:
+    bench = Bench(queued_max_response_bytes=1000)
+    (making, _), (deaf, transport) = bench.connect(), bench.connect()
+    receive(making, sized(2, FETCH))
+    making.hold(300)
+    making.hold(100)
+    assert bench.edge.answer_room() == 600
+    deaf.pause_writing()
+    transport.unsent = 550
+    assert bench.edge.answer_room() == 50
+    transport.unsent = 601
+    assert bench.edge.answer_room() == 0
+    bench.loop.wait(4.9)
+    transport.unsent = 600
+    bench.loop.wait(5.0)  # it had read something by the first look
+    assert transport.calls == []
+    bench.broker.parked[0].resolve([b"answer"])
+    assert bench.edge.answer_room() == 400
+    bench.loop.wait(5)
+    transport.unsent = 1000
+    assert bench.edge.answer_room() == 0
+    bench.loop.wait(4.9)
+    assert transport.calls == []
+    bench.loop.wait(0.1)
+    assert transport.calls == ["abort"]
+    assert bench.edge.answer_room() == 1000
+
+
+def test_a_client_that_does_not_read_is_served_when_it_does() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    connection.pause_writing()
+    receive(connection, sized(2, SILENT) + sized(LARGE, SILENT)[:-1])
+    assert bench.served == []
+    connection.resume_writing()
+    receive(connection, b"\0")
+    assert bench.served == [SILENT, SILENT]
+    assert transport.calls == []
+    assert not bench.edge.unread
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_nothing_that_came_along_is_served_after_the_end(end: str) -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    receive(connection, sized(2, FETCH))
+    receive(connection, sized(2, SILENT))
+    getattr(connection, end)()
+    bench.broker.parked[0].resolve([b"answer"])
+    receive(connection, sized(2, SILENT))
+    bench.loop.turn()
+    assert (bench.served, transport.calls) == ([FETCH], [end])
+
+
+def test_one_connection_too_many_is_cut_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(max_connections=1)
+    (first, _), (second, transport) = bench.connect(), bench.connect()
+    assert transport.calls == ["abort"]
+    receive(second, sized(2, SILENT))
+    bench.loop.turn()
+    receive(first, sized(2, ECHO))
+    assert bench.served == [ECHO]
+    assert bench.edge.connections == {first}
+    assert caplog.messages == ["closing the newest connection, of 10.0.0.1:1: 1 are open"]
+
+
+def test_what_a_connection_that_is_gone_held_is_given_back() -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    connection, transport = bench.connect()
+    receive(connection, sized(2, FETCH) + sized(50_000)[:1000])
+    assert connection.info.link is connection
+    connection.hold(10)
+    connection.pause_writing()
+    transport.unsent = 20
+    assert (connection.unsent, bench.edge.memory.used) == (20, 0)  # what came behind the Fetch is not looked at yet
+    connection.connection_lost(None)
+    assert (connection.unsent, connection.info.link) == (0, None)
+    assert not bench.edge.connections | bench.edge.unread | bench.edge.holding
+    bench.broker.parked[0].resolve([b"answer"])
+    bench.loop.turn()
+    assert (transport.calls, bench.served) == ([], [FETCH])
+
+
+def test_a_refusal_behind_a_large_request_sends_the_answers_before_it_and_gives_the_memory_back() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    receive(connection, sized(3) + sized(50_000, REFUSE) + sized(2, SILENT))
+    assert (transport.calls, bench.edge.memory.used) == ([5, "close"], 0)
+    assert bench.served == [ECHO, REFUSE]
+
+
+def test_bytes_that_are_no_answer_leave_at_once_and_a_connection_closes_after_its_answer() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    connection.push([b"now", b"!"])
+    connection.close_once_answered("it is enough")
+    receive(connection, sized(3))
+    bench.loop.turn()
+    assert transport.calls == [4, 5, "close"]
+    assert not connection.eof_received()
+
+
+@pytest.mark.parametrize("shown", ["socket", "descriptor"])
+def test_a_reset_throws_away_what_is_unsent(shown: str) -> None:
+    """SO_LINGER is on, with a time of zero; of uvloop's sockets only the descriptor can be had."""
+
+    class Descriptor:
+        def fileno(self) -> int:
+            return mine.fileno()
+
+    mine, other = socket.socketpair()
+    with mine, other:
+        send_reset_on_close(mine if shown == "socket" else Descriptor())
+        assert mine.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == struct.pack("ii", 1, 0)
