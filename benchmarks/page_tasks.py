@@ -1,7 +1,7 @@
-"""The longest tasks of the live page in a Chromium, beside a broker with many partitions and transactional ids.
+"""The longest tasks of the live page and of a saved trace's page in a Chromium, with many partitions and transactional ids.
 
-A task is a piece of work during which the page reacts to nothing. Its processor time is told, which other programs on
-the machine do not change much, and its wall time.
+The page reacts to nothing during a task. The processor time of a task depends little on other programs on the machine,
+its wall time does. The longest tasks are shown with the processor time of their parts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,31 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.trace.saved import Trace
+from minibroker.trace.view import page
 from minibroker_protocol.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 TOPICS = 10
 EXCHANGES_A_SECOND = 240
 """As many as a page is shown of a busy broker."""
+CATEGORIES = ["toplevel", "loading", "devtools.timeline", "v8", "blink.user_timing"]
+MARK = "this is the page"
+COPY = "DocumentLoader::BodyLoadingFinished"
+MOST_RECORDED = 10_000
+"""Exchanges that a broker keeps at most."""
+EXPLAINED = 3
+"""Tasks that are shown with their parts."""
 
 
 def main() -> int:
@@ -37,29 +49,55 @@ def main() -> int:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
         parser.error("needs the extra `browser`: pip install -e '.[browser]'")
-    topics = {f"topic-{number}": options.partitions // TOPICS for number in range(TOPICS)}
-    with (
-        Minibroker(ephemeral=True, page=True, process=True, topics=topics) as broker,
-        TransactionalClient(broker.bootstrap_servers) as client,
-        tempfile.TemporaryDirectory() as place,
-        sync_playwright() as playwright,
-    ):
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as place:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = chromium.new_page()
-        tab.goto(broker.page_url)
-        trace = Path(place, "trace.json")
-        chromium.start_tracing(page=tab, path=trace, categories=["toplevel"])
-        work(client, options.ids, options.rounds)
-        use(tab)
-        shown = [tab.locator(one).inner_text() for one in ("#now", "#transactions-count", "#partitions-count")]
-        chromium.stop_tracing()
+        live(chromium, Path(place), options)
+        saved(chromium, Path(place), options)
         chromium.close()
-        found = tasks(json.loads(trace.read_text())["traceEvents"])
-    print(f"{shown[0]}; {shown[1]} transactional ids and {shown[2]} partitions drawn; {len(found)} tasks")
-    for field, name in (("tdur", "processor"), ("dur", "wall")):
-        longest = sorted((task.get(field, 0) / 1000 for task in found), reverse=True)[:10]
-        print(f"longest by {name} time, ms:", " ".join(f"{one:.1f}" for one in longest))
     return 0
+
+
+def live(chromium: Browser, place: Path, options: argparse.Namespace) -> None:
+    """The page while clients work; then a page that is opened when there is everything already."""
+    with broker(options, page=True) as running, TransactionalClient(running.bootstrap_servers) as client:
+        with traced(chromium, place, "live page") as tab:
+            tab.goto(running.page_url)
+            work(client, options.ids, options.rounds)
+            use(tab)
+        with traced(chromium, place, "live page, opened late") as tab:
+            tab.goto(running.page_url)
+            tab.locator("#partitions-count", has_text=f"{options.partitions}").wait_for()
+            tab.locator("#now", has_text="1000 of 1000").wait_for()
+            use(tab)
+
+
+def saved(chromium: Browser, place: Path, options: argparse.Namespace) -> None:
+    """The page of a trace in which every id writes in its share of the partitions."""
+    share = max(options.partitions // options.ids, 1)
+    exchanges: list[dict[str, Any]] = []
+    with (
+        broker(options, record=MOST_RECORDED) as running,
+        TransactionalClient(running.bootstrap_servers) as client,
+    ):
+        for number in range(options.ids):
+            producer = client.init_producer_id(f"app-{number}", 60_000, transaction_version=2)
+            for other in range(number * share, (number + 1) * share):
+                client.produce(producer, *partition(other % options.partitions), batch(producer))
+            client.end(producer, commit=number % 8 == 0)
+            if number % 100 == 99 or number == options.ids - 1:
+                after = exchanges[-1]["number"] if exchanges else 0
+                exchanges += running.control.exchanges(MOST_RECORDED, after=after)
+    file = place / "trace.html"
+    file.write_text(page(Trace(exchanges), "saved"), encoding="utf-8")
+    with traced(chromium, place, f"saved page of {file.stat().st_size / 1e6:.0f} MB") as tab:
+        tab.goto(file.as_uri())
+        tab.locator("#partitions-count:not(:empty)").wait_for()
+        use(tab)
+
+
+def broker(options: argparse.Namespace, **named: Any) -> Minibroker:
+    topics = {f"topic-{number}": max(options.partitions // TOPICS, 1) for number in range(TOPICS)}
+    return Minibroker(ephemeral=True, process=True, topics=topics, **named)
 
 
 def work(client: TransactionalClient, ids: int, rounds: int) -> None:
@@ -70,10 +108,14 @@ def work(client: TransactionalClient, ids: int, rounds: int) -> None:
             producer = client.init_producer_id(f"app-{number}", 60_000, transaction_version=2)
             sent += 1
             if number % 4 == 0:
-                client.produce(producer, f"topic-{number % TOPICS}", number // TOPICS, batch(producer))
+                client.produce(producer, *partition(number), batch(producer))
                 client.end(producer, commit=number % 8 == 0)
                 sent += 2
             time.sleep(max(0.0, sent / EXCHANGES_A_SECOND - (time.monotonic() - begun)))
+
+
+def partition(number: int) -> tuple[str, int]:
+    return f"topic-{number % TOPICS}", number // TOPICS
 
 
 def batch(producer: Producer) -> bytes:
@@ -83,7 +125,7 @@ def batch(producer: Producer) -> bytes:
 
 
 def use(tab: Page) -> None:
-    """The filter, and back in time and on again by keyboard."""
+    """The filter, back in time and on again by keyboard, and down to the requests."""
     for wanted in ("app-99", ""):
         tab.locator("#filter").fill(wanted)
         tab.wait_for_timeout(500)
@@ -91,16 +133,69 @@ def use(tab: Page) -> None:
     for key in ("Home", "End", "ArrowLeft", "PageUp", "End"):
         tab.keyboard.press(key)
         tab.wait_for_timeout(500)
+    tab.evaluate("document.getElementById('requests').scrollIntoView()")
+    tab.wait_for_timeout(500)
 
 
-def tasks(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the page's main thread."""
-    names = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
-    return [
-        one
-        for one in events
-        if one["name"] == "ThreadControllerImpl::RunTask" and names.get((one["pid"], one["tid"])) == "CrRendererMain"
-    ]
+@contextmanager
+def traced(chromium: Browser, place: Path, title: str) -> Iterator[Page]:
+    """A new tab, whose tasks are printed at the end."""
+    tab = chromium.new_page()
+    file = place / "tasks.json"
+    chromium.start_tracing(page=tab, path=file, categories=CATEGORIES)
+    yield tab
+    shown = [tab.locator(one).inner_text() for one in ("#now", "#transactions-count", "#partitions-count")]
+    tab.evaluate(f"performance.mark({MARK!r})")
+    chromium.stop_tracing()
+    tab.close()
+    print(f"{title}: {shown[0]}; {shown[1]} transactional ids and {shown[2]} partitions drawn")
+    report(tasks_of(json.loads(file.read_text())["traceEvents"]))
+
+
+def tasks_of(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Each task of the page's main thread, followed by the events in it. Chromium has other pages, such as that of its
+    address bar, in processes of their own."""
+    (thread,) = {(one["pid"], one["tid"]) for one in events if one["name"] == MARK}
+    completed = [one for one in events if one["ph"] == "X" and (one["pid"], one["tid"]) == thread]
+    tasks: list[list[dict[str, Any]]] = []
+    for one in sorted(completed, key=lambda one: (one["ts"], -one["dur"])):
+        if tasks and one["ts"] < tasks[-1][0]["ts"] + tasks[-1][0]["dur"]:
+            tasks[-1].append(one)
+        elif one["name"] == "ThreadControllerImpl::RunTask":
+            tasks.append([one])
+    return tasks
+
+
+def took(task: list[dict[str, Any]], field: str) -> float:
+    """ms. The developer tools, by which the page is driven, copy the loaded file: this does not count."""
+    copies = sum(one.get(field, 0) for one in task if one["name"] == COPY)
+    return float(task[0].get(field, 0) - copies) / 1000
+
+
+def report(tasks: list[list[dict[str, Any]]]) -> None:
+    print(f"  {len(tasks)} tasks, {sum(took(one, 'tdur') for one in tasks) / 1000:.1f} s of processor time")
+    for field, name in (("tdur", "processor"), ("dur", "wall")):
+        longest = sorted((took(one, field) for one in tasks), reverse=True)[:10]
+        print(f"  longest by {name} time, ms:", " ".join(f"{one:.1f}" for one in longest))
+    begun = tasks[0][0]["ts"]
+    for task in sorted(tasks, key=lambda one: took(one, "tdur"), reverse=True)[:EXPLAINED]:
+        parts = ", ".join(f"{name} {used / 1000:.1f}" for name, used in parts_of(task).most_common(5))
+        print(f"  {took(task, 'tdur'):.1f} ms at {(task[0]['ts'] - begun) / 1e6:.1f} s: {parts}")
+
+
+def parts_of(task: list[dict[str, Any]]) -> Counter[str]:
+    """Processor time in µs by the name of the event, without that of the events in it."""
+    used: Counter[str] = Counter()
+    around: list[dict[str, Any]] = []
+    for one in task:
+        while around and around[-1]["ts"] + around[-1]["dur"] <= one["ts"]:
+            around.pop()
+        if around:
+            used[around[-1]["name"]] -= one.get("tdur", 0)
+        used[one["name"]] += one.get("tdur", 0)
+        around.append(one)
+    del used[COPY]
+    return used
 
 
 if __name__ == "__main__":

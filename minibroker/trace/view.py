@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from html import escape
 from importlib import resources
 from typing import Final
 
-from minibroker.trace.saved import Trace
+from minibroker.trace.saved import Trace, as_lines
 
 _SCRIPTS: Final = ("story.js", "draw.js", "saved.js")
 _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)
@@ -26,10 +25,9 @@ def page(trace: Trace, title: str) -> str:
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     )
     # Text in the data must not end its element.
-    data = json.dumps({"said": [*trace.said], "exchanges": [*trace.exchanges]}, ensure_ascii=False)
-    data = data.replace("<", "\\u003c")
+    data = as_lines(trace).replace("<", "\\u003c")
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
-    end = f'<script type="application/json" id="trace">{data}</script>\n<script type="module">{script}</script>'
+    end = f'<script type="application/jsonl" id="trace">{data}</script>\n<script type="module">{script}</script>'
     return _framed(title, head, end)
 
 

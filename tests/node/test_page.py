@@ -23,7 +23,8 @@ pytestmark = pytest.mark.node
 STORY = Path(__file__).parents[2] / "minibroker" / "trace" / "page" / "story.js"
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 SHOWN = """
-const told = story(JSON.parse(process.argv[1]));
+const told = new Story();
+for (const exchange of inOrderOfAnswers(JSON.parse(process.argv[1]))) told.take(exchange);
 const plain = (value) => Object.fromEntries(value);
 console.log(JSON.stringify({
   transactions: [...told.transactions.values()].map((one) => ({
@@ -192,39 +193,80 @@ def test_a_verdict_stands_above_and_marks_what_broke(
     tab.close()
 
 
-def test_each_part_is_drawn_in_a_frame_of_its_own(opened: Any) -> None:
-    """Together they would be one long task: benchmarks/page_tasks.py."""
-    opened.locator("#requests tr").first.wait_for()
-    opened.evaluate("""() => { window.drawn = new Promise((done) => {
-        const drawn = [];
-        let frame = 0;
-        const count = () => { frame += 1; requestAnimationFrame(count); };
-        count();
-        for (const id of ["transactions", "partitions", "groups", "requests"]) {
-            const watch = new MutationObserver(() => { if (drawn.push([id, frame]) === 4) done(drawn); });
-            watch.observe(document.getElementById(id), { childList: true });
-        }
-    }); }""")
-    opened.locator("#filter").fill("g")
-    drawn = opened.evaluate("window.drawn")
-    assert [name for name, _ in drawn] == ["transactions", "partitions", "groups", "requests"]
-    assert len({frame for _, frame in drawn}) == 4
-
-
-def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
+def many(count: int, ids: int) -> list[dict[str, Any]]:
+    """Exchanges in which each of the transactional ids initializes its producer again and again."""
     made = []
-    for number in range(2000):
-        name = f"app-{number % 1000}"
+    for number in range(count):
         done = {"time_ms": 1_700_000_000_000 + number, "took_ms": 0.5, "outcome": "answered", "errors": []}
-        request = {"transactional_id": name, "producer_id": number, "producer_epoch": 0}
-        answer = {"error_code": 0, "producer_id": number, "producer_epoch": number // 1000}
+        request = {"transactional_id": f"app-{number % ids}", "producer_id": number % ids, "producer_epoch": 0}
+        answer = {"error_code": 0, "producer_id": number % ids, "producer_epoch": number // ids}
         asked = {"number": number, "api": "InitProducerId", "version": 5, "request": request, "response": answer}
         made.append({**done, **asked})
-    file = tmp_path / "many.html"
-    file.write_text(page(Trace(made), "many"), encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def saved(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens the page of such exchanges; its clock is under the control of the test, and is at `window.now`."""
     tab = browser.new_page()
-    tab.goto(file.as_uri())
+    tab.add_init_script("window.now = 0; window.tick = 0; performance.now = () => (window.now += window.tick)")
+
+    def load(exchanges: list[dict[str, Any]], tick: float = 0) -> Any:
+        file = tmp_path / "many.html"
+        file.write_text(page(Trace(exchanges), "many"), encoding="utf-8")
+        tab.add_init_script(f"window.tick = {tick}")
+        tab.goto(file.as_uri())
+        return tab
+
+    yield load
+    tab.close()
+
+
+def test_no_frame_has_more_than_a_slice_of_the_work(saved: Any) -> None:
+    """All at once would be one long task: benchmarks/page_tasks.py. Each look at the clock takes 1 ms here."""
+    tab = saved(many(60, 60), tick=1)
+    tab.locator("#requests tr").nth(59).wait_for()
+    tab.evaluate("""() => { window.most = 0; window.frames = 0;
+        let drawn = 0;
+        const count = () => { window.most = Math.max(window.most, drawn); window.frames += drawn > 0; drawn = 0;
+            requestAnimationFrame(count); };
+        count();
+        new MutationObserver((changes) => { for (const one of changes) drawn += one.addedNodes.length; })
+            .observe(document.getElementById("transactions"), { childList: true });
+    }""")
+    tab.locator("#time").fill("0")
+    tab.locator("#transactions .row").first.wait_for(state="detached")
+    tab.locator("#time").fill("60")
+    tab.locator("#transactions .row").nth(59).wait_for()
+    most, frames = tab.evaluate("[window.most, window.frames]")
+    assert most <= 6  # a slice is 5 ms
+    assert frames >= 10
+
+
+def test_what_stays_the_same_is_not_drawn_again(saved: Any) -> None:
+    """The browser would lay it out again, and it would lose the focus."""
+    tab = saved(many(60, 3))
+    tab.locator("#requests tr").nth(59).wait_for()
+    tab.evaluate("""() => { window.row = document.querySelector("#transactions .row");
+        window.first = row.querySelector(".state"); window.request = document.querySelector("#requests tr:last-child");
+        window.request.focus(); }""")
+    tab.locator("#time").evaluate("(time) => { time.value = 30; time.dispatchEvent(new Event('input')); }")
+    tab.locator("#requests tr").nth(30).wait_for(state="detached")
+    assert tab.locator("#transactions .row").first.locator(".state").count() == 10
+    assert tab.evaluate("row.isConnected && first.isConnected && request === document.activeElement")
+
+
+def test_a_lane_shows_its_last_parts(saved: Any) -> None:
+    """More would not be told apart, and be one long task."""
+    tab = saved(many(450, 2))
+    lane = tab.locator("#transactions .row", has_text="app-1")
+    lane.locator("span", has_text="the last 200 of 225 drawn").wait_for()
+    assert lane.locator(".state").count() == 200
+    assert lane.locator(".state").last.get_attribute("aria-label").startswith("app-1: Empty, producer id 1 epoch 224")
+
+
+def test_a_thousand_ids_hold_nobody_up(saved: Any) -> None:
+    tab = saved(many(2000, 1000))
     tab.locator("#transactions-count", has_text="100 of 1000").wait_for()
     tab.locator("#filter").fill("app-999")
     tab.locator("#transactions .row").nth(1).wait_for(state="detached")
-    tab.close()

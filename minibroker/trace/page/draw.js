@@ -1,10 +1,12 @@
-import { endOf, inOrderOfAnswers, story } from "./story.js";
+import { Story, endOf, inOrderOfAnswers } from "./story.js";
 
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
-const A_FRAME = 50; // of them made in one frame
+const PARTS = 200; // of one lane or strip, the last ones
+const A_SLICE = 5; // ms of work in one frame
 const WIDTH = 1000;
 const SVG = "http://www.w3.org/2000/svg";
 let exchanges = [], ends = [], first = 0, last = 1;
+let origin = Infinity; // when the first exchange began, which may be forgotten
 let chosen = null; // number of the exchange that is shown
 const known = { partition: new Map(), group: new Map(), transaction: new Map(), broker: new Map() }; // as the cluster has it now
 export let pressed = false; // what is being clicked must not be drawn anew before it is let go
@@ -12,16 +14,19 @@ export let pressed = false; // what is being clicked must not be drawn anew befo
 /** Have these as well, to be drawn, and forget the oldest above `kept`; a slider at its end stays there. */
 export function take(more, kept) {
   const slider = byId("time"), following = slider.value === slider.max;
-  exchanges = inOrderOfAnswers([...exchanges, ...more]).slice(-kept);
+  const at = before(Math.min(...more.map(endOf))); // what ended before is in order
+  exchanges = [...exchanges.slice(0, at), ...inOrderOfAnswers([...exchanges.slice(at), ...more])].slice(-kept);
   ends = exchanges.map(endOf);
   first = exchanges.length ? exchanges[0].time_ms : 0;
   last = exchanges.length ? ends.at(-1) : 1;
+  if (exchanges.length) origin = Math.min(origin, first);
   slider.max = exchanges.length;
   if (following) slider.value = exchanges.length;
 }
 
 export function forget() {
   exchanges = [];
+  origin = Infinity;
   for (const rows of Object.values(known)) rows.clear();
   take([], 1);
 }
@@ -63,9 +68,10 @@ function before(at) {
 /** Where a moment lies: every exchange has the same room, or every millisecond. */
 function x(at) {
   const share = byId("scale").checked ? (at - first) / Math.max(last - first, 1) : before(at) / Math.max(ends.length - 1, 1);
-  return share * WIDTH;
+  return rounded(share * WIDTH);
 }
-const seconds = (at) => `${((at - first) / 1000).toFixed(3)} s`;
+const rounded = (length) => Math.round(length * 100) / 100; // less than that is not seen, and would be drawn again
+const seconds = (at) => `${(Math.max(at - origin, 0) / 1000).toFixed(3)} s`;
 export const byId = (id) => document.getElementById(id);
 
 export function make(name, attributes = {}, ...inside) {
@@ -75,34 +81,55 @@ export function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** Something that shows an exchange when it is chosen by a click, Enter or Space. */
-function chooses(made, exchange, label, then = show) {
-  made.setAttribute("tabindex", "0");
-  made.setAttribute("role", "button");
-  made.setAttribute("aria-label", label);
-  if (made.namespaceURI === SVG) made.append(make("svg:title", {}, label)); // shown under the pointer
-  made.addEventListener("click", () => then(exchange));
-  made.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault(); // Space would scroll
-    then(exchange);
-  });
-  return made;
+const shown = new WeakMap(); // element → what was set
+/** Set attributes, the text, the text under the pointer, and what happens when it is chosen: only what differs, as the browser draws that again. */
+function set(element, told) {
+  const had = shown.get(element) ?? {};
+  shown.set(element, told);
+  for (const key in told) {
+    if (had[key] === told[key] || key === "choose") continue;
+    if (key === "text") element.textContent = told.text;
+    else if (key === "hint") element.replaceChildren(make("svg:title", {}, told.hint));
+    else element.setAttribute(key, told[key]);
+  }
+  return element;
 }
 
-/** One stop for Tab, the last thing in time or by offset; the arrow keys lead along the others. */
-function along(drawn) {
-  const stops = [...drawn.querySelectorAll("[tabindex]")].sort((one, other) => one.x.baseVal.value - other.x.baseVal.value);
-  for (const stop of stops.slice(0, -1)) stop.setAttribute("tabindex", "-1");
-  drawn.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const to = step && stops[stops.indexOf(document.activeElement) + step];
-    if (!to) return;
-    event.preventDefault(); // it would scroll
-    to.focus();
-  });
-  return drawn;
+/** Renew, move and remove children only where they differ, so that the rest is not laid out again and keeps the focus. */
+function* arrange(parent, things, keyOf, draw) {
+  const before = drawnIn.get(parent) ?? new Map(), after = new Map();
+  drawnIn.set(parent, after);
+  for (const thing of things) after.set(keyOf(thing), before.get(keyOf(thing)));
+  for (const [key, child] of before) if (!after.has(key)) child.remove();
+  let next = parent.firstChild;
+  for (const thing of things) {
+    const key = keyOf(thing), child = draw(thing, after.get(key));
+    after.set(key, child);
+    if (child === next) next = next.nextSibling;
+    else {
+      const focused = child.contains(document.activeElement) && document.activeElement;
+      parent.insertBefore(child, next);
+      if (focused) focused.focus({ preventScroll: true });
+    }
+    if (late()) yield;
+  }
 }
+const drawnIn = new WeakMap(); // element → its children by key
+
+const choiceOf = (element) => shown.get(element)?.choose;
+document.addEventListener("click", (event) => choiceOf(event.target.closest("[role=button]"))?.());
+document.addEventListener("keydown", (event) => {
+  const { target, key } = event, choice = choiceOf(target);
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  if (choice && (key === "Enter" || key === " ")) {
+    event.preventDefault(); // Space would scroll
+    choice();
+  } else if (step && target.closest(".lane")) {
+    event.preventDefault(); // it would scroll
+    const stops = [...target.closest(".lane").querySelectorAll("[tabindex]")].sort((one, other) => one.x.baseVal.value - other.x.baseVal.value);
+    stops[stops.indexOf(target) + step]?.focus();
+  }
+});
 
 export function show(exchange) {
   chosen = exchange.number;
@@ -139,45 +166,59 @@ function mark() {
   for (const row of document.querySelectorAll("#requests tr")) row.classList.toggle("chosen", row.dataset.number === String(chosen));
 }
 
-function lane(found, until) {
-  const drawn = make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" });
-  for (const part of found.segments) {
-    const from = x(part.from), to = x(part.to ?? until);
-    const label = `${found.id}: ${part.state}, producer id ${part.producerId} epoch ${part.epoch}, from ${seconds(part.from)}`;
-    drawn.append(chooses(make("svg:rect", { x: from, y: 4, width: Math.max(to - from, 1.5), height: 18, class: `state ${part.state}` }), part.exchange, label));
-  }
-  for (const mark of found.marks)
-    drawn.append(chooses(make("svg:rect", { x: x(mark.at) - 2, y: 0, width: 4, height: 26, class: `mark ${mark.kind}` }), mark.exchange, `${found.id}: ${mark.kind}, ${mark.text}, ${seconds(mark.at)}`));
-  const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
-  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), along(drawn), make("span", {}, `${state} · ${producerId}/${epoch}`));
+/** A rectangle of a lane; its exchange is shown when it is chosen. Tab stops at one of a lane only, the arrow keys lead on. */
+function part({ key: _, exchange, ...look }, drawn, isStop) {
+  const choice = exchange && { role: "button", "aria-label": look.hint, tabindex: isStop ? 0 : -1, choose: () => show(exchange) };
+  return set(drawn ?? make("svg:rect"), { ...look, ...choice });
 }
 
+/** {name, said, live, parts: its rectangles, if it is a lane} → its row. */
+function row({ name, said, live, parts }, drawn) {
+  const made = drawn ?? make("div", { class: "row", "data-name": name }, make("b", {}, name),
+    ...(parts ? [make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" }), make("span")] : [make("div")]));
+  if (live) set(made.firstChild, { tabindex: 0, role: "button", "aria-label": `About ${name}`, choose: () => tell(live) });
+  set(made.lastChild, parts ? { text: said, title: said } : { text: said });
+  if (!parts) return made;
+  const stop = parts.reduce((found, one) => (one.exchange && !(found?.x > one.x) ? one : found), undefined);
+  for (const _ of arrange(made.children[1], parts, (one) => one.key, (one, old) => part(one, old, one === stop)));
+  return made;
+}
+
+function lane(found, until) {
+  const segments = found.segments.slice(-PARTS).map(({ from, to, state, producerId, epoch, exchange }) => {
+    const begin = x(from), hint = `${found.id}: ${state}, producer id ${producerId} epoch ${epoch}, from ${seconds(from)}`;
+    return { key: `${exchange.number} ${state}`, x: begin, y: 4, width: Math.max(rounded(x(to ?? until) - begin), 1.5), height: 18, class: `state ${state}`, hint, exchange };
+  });
+  const marks = found.marks.slice(-PARTS).map(({ at, kind, text, exchange }) => {
+    const hint = `${found.id}: ${kind}, ${text}, ${seconds(at)}`;
+    return { key: `${exchange.number} ${kind}`, x: rounded(x(at) - 2), y: 0, width: 4, height: 26, class: `mark ${kind}`, hint, exchange };
+  });
+  const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
+  return { name: found.id, said: `${state} · ${producerId}/${epoch}${left(found.segments)}`, parts: [...segments, ...marks] };
+}
+
+const left = (all) => (all.length > PARTS ? ` · the last ${PARTS} of ${all.length} drawn` : "");
+
 function strip(found) {
-  const drawn = make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" });
-  const { live } = found, end = Math.max(found.end, live?.end ?? 0);
-  const scale = (offset) => (offset / Math.max(end, 1)) * WIDTH;
-  const range = (from, to, attributes, title) => {
-    const part = make("svg:rect", { x: scale(from), y: 4, width: Math.max(scale(to) - scale(from) - 0.5, 1), height: 18, ...attributes });
-    if (title) part.append(make("svg:title", {}, title));
-    return part;
-  };
-  if (live?.end > live?.start) drawn.append(range(live.start, live.end, { class: "kept", y: 10, height: 6 })); // markers and what no exchange tells of
-  for (const [from, to] of live?.aborted ?? []) drawn.append(range(from, to + 1, { class: "range aborted" }, `aborted ${from}–${to}`));
-  for (const [from, owner] of live?.open ?? []) drawn.append(range(from, end, { class: "range open" }, `open since ${from}, producer id ${owner}`));
-  for (const batch of found.batches) {
-    const label = `${found.name}: offsets ${batch.from}–${batch.to - 1}, ${batch.outcome}, producer id ${batch.producerId} epoch ${batch.epoch} sequence ${batch.sequence}`;
-    drawn.append(chooses(range(batch.from, batch.to, { class: `batch ${batch.outcome}` }), batch.exchange, label));
+  const { live, name } = found, end = Math.max(found.end, live?.end ?? 0);
+  const scale = (offset) => rounded((offset / Math.max(end, 1)) * WIDTH);
+  const parts = [];
+  const range = (from, to, kind, rest) => parts.push({ key: `${from} ${kind}`, x: scale(from), y: 4, width: Math.max(rounded(scale(to) - scale(from) - 0.5), 1), height: 18, class: kind, ...rest });
+  if (live?.end > live?.start) range(live.start, live.end, "kept", { y: 10, height: 6 }); // markers and what no exchange tells of
+  for (const [from, to] of live?.aborted ?? []) range(from, to + 1, "range aborted", { hint: `aborted ${from}–${to}` });
+  for (const [from, owner] of live?.open ?? []) range(from, end, "range open", { hint: `open since ${from}, producer id ${owner}` });
+  for (const { exchange, ...batch } of found.batches.slice(-PARTS)) {
+    const hint = `${name}: offsets ${batch.from}–${batch.to - 1}, ${batch.outcome}, producer id ${batch.producerId} epoch ${batch.epoch} sequence ${batch.sequence}`;
+    range(batch.from, batch.to, `batch ${batch.outcome}`, { key: `${exchange.number} ${batch.from}`, hint, exchange });
   }
-  const open = found.batches.filter((batch) => batch.outcome === "open").map((batch) => batch.from);
-  const at = live?.end === undefined ? { start: found.start, stable: open.length ? Math.min(...open) : end } : live;
+  const stable = found.batches.reduce((least, batch) => (batch.outcome === "open" ? Math.min(least, batch.from) : least), end);
+  const at = live?.end === undefined ? { start: found.start, stable } : live;
   const unused = live && live.end === undefined && !found.batches.length; // its log is not open, and is not opened to be shown
-  for (const [kind, name] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
-    if (at[kind] !== undefined && !unused) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 6), y: 0, width: 6, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
-  const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}`];
+  for (const [kind, title] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
+    if (at[kind] !== undefined && !unused) parts.push({ key: kind, x: Math.min(scale(at[kind]), WIDTH - 6), y: 0, width: 6, height: 26, class: `edge ${kind}`, hint: `${title} ${at[kind]}` });
+  const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}${left(found.batches)}`];
   const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
-  const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");
-  name.append(found.name);
-  return make("div", { class: "row", "data-name": found.name }, name, along(drawn), make("span", { title: said }, said));
+  return { name, said, live, parts };
 }
 
 let tell = () => {};
@@ -195,13 +236,15 @@ function group(found) {
     `committed ${committed}`,
     pending ? `pending ${pending}` : "",
   ].filter(Boolean);
-  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), make("div", {}, said.join("; ")));
+  return { name: found.id, said: said.join("; ") };
 }
 
-function request(exchange) {
-  const row = make("tr", { "data-number": exchange.number, class: exchange.errors?.length || exchange.broken ? "refusal" : "" });
-  for (const text of [seconds(exchange.time_ms), exchange.client_id ?? "", exchange.api, exchange.broken?.join("; ") || exchange.reasons?.join("; ") || exchange.errors?.join("; ") || exchange.outcome]) row.append(make("td", {}, text));
-  return chooses(row, exchange, `${exchange.api} number ${exchange.number}`);
+function request(exchange, drawn) {
+  const { number, api } = exchange;
+  const made = drawn ?? make("tr", { "data-number": number, class: exchange.errors?.length || exchange.broken ? "refusal" : "" }, ...Array.from({ length: 4 }, () => make("td")));
+  const texts = [seconds(exchange.time_ms), exchange.client_id ?? "", api, exchange.broken?.join("; ") || exchange.reasons?.join("; ") || exchange.errors?.join("; ") || exchange.outcome];
+  for (const [place, text] of texts.entries()) set(made.children[place], { text });
+  return set(made, { tabindex: 0, role: "button", "aria-label": `${api} number ${number}`, choose: () => show(exchange) });
 }
 
 /** Other children, of which that has the focus which looks like the one that had it. */
@@ -211,46 +254,60 @@ export function renew(section, children) {
   if (focused !== null) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
-function* fill(id, found, draw) {
-  const wanted = byId("filter").value;
-  const named = wanted ? [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted)) : [...found];
-  const shown = id === "requests" ? named.slice(-SHOWN).reverse() : named.slice(0, SHOWN);
-  const rows = [];
-  for (const one of shown) {
-    if (rows.length && rows.length % A_FRAME === 0) yield;
-    rows.push(draw(one));
+function* fill(id, found, draw, keyOf) {
+  const wanted = byId("filter").value, named = [];
+  for (const one of found) {
+    if (!wanted || (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted)) named.push(one);
+    if (late()) yield;
   }
-  renew(byId(id), rows);
+  const shown = id === "requests" ? named.slice(-SHOWN).reverse() : named.slice(0, SHOWN);
+  yield* arrange(byId(id), shown, keyOf, draw);
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }
 
-/** Draws a part in each frame. All at once would be one long task, in which the page reacts to nothing. */
+/** Draws a slice at a time. All at once would be one long task, in which the page reacts to nothing. */
 function* parts() {
   const count = Number(byId("time").value);
   const seen = exchanges.slice(0, count);
-  const told = story(seen);
+  const told = new Story();
+  for (const exchange of seen) {
+    told.take(exchange);
+    if (late()) yield;
+  }
   const until = seen.length ? endOf(seen.at(-1)) : first;
   byId("now").textContent = `${count} of ${exchanges.length} exchanges, ${seconds(until)}`;
+  const named = (one) => `${one.name ?? one.id} ${Boolean(one.live)}`;
   yield;
-  yield* fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
+  yield* fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found, drawn) => row(lane(found, until), drawn), named);
   yield;
-  yield* fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
+  yield* fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), (found, drawn) => row(strip(found), drawn), named);
   yield;
-  yield* fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
+  yield* fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), (found, drawn) => row(group(found), drawn), named);
   yield;
-  yield* fill("requests", byId("refusals").checked ? told.refusals : seen, request);
+  yield* fill("requests", byId("refusals").checked ? told.refusals : seen, request, (one) => one.number);
   mark();
 }
 
+let began = 0;
+export const late = () => performance.now() - began > A_SLICE;
+
+/** Take steps that yield when they are late: a slice in each frame. */
+export async function paced(steps) {
+  do {
+    await new Promise(requestAnimationFrame);
+    began = performance.now();
+  } while (!steps.next().done);
+}
+
 let drawing = false, again = false;
-/** Draw what there is now, a part a frame; what comes while it is drawn is drawn after that. */
+/** Draw what there is now; what comes while it is drawn is drawn after that. */
 export async function soon() {
   again = true;
   if (drawing) return;
   drawing = true;
   while (again) {
     again = false;
-    for (const _ of parts()) await new Promise(requestAnimationFrame);
+    await paced(parts());
   }
   drawing = false;
 }

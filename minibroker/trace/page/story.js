@@ -4,13 +4,6 @@ const FENCING = new Set(["PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_P
 const ROUTINE = new Set(["MEMBER_ID_REQUIRED"]);
 const STATE_SAID = /\b(\S+) is (Empty|Ongoing|PrepareCommit|PrepareAbort|CompleteCommit|CompleteAbort|Dead), producer id (-?\d+) epoch (-?\d+)/;
 
-/** exchanges, as `minibroker trace --json` has them → {transactions, partitions, groups, refusals}. */
-export function story(exchanges) {
-  const told = new Story();
-  for (const exchange of inOrderOfAnswers(exchanges)) told.take(exchange);
-  return told;
-}
-
 export function inOrderOfAnswers(exchanges) {
   return [...exchanges].sort((one, other) => endOf(one) - endOf(other) || one.number - other.number);
 }
@@ -21,13 +14,15 @@ export const endOf = (exchange) => Math.floor(exchange.time_ms + exchange.took_m
 /** "PRODUCER_FENCED (90) at x" → "PRODUCER_FENCED". */
 const codeOf = (error) => error.split(" ", 1)[0];
 
-class Story {
+/** `take` is given the exchanges, as `minibroker trace --json` has them, in the order of their answers. */
+export class Story {
   transactions = new Map();
   partitions = new Map();
   groups = new Map();
   refusals = [];
   #owners = new Map(); // producer id → transactional id
   #open = new Map(); // producer id → its batches without a marker
+  #known = new Set(); // batches
 
   take(exchange) {
     const codes = (exchange.errors ?? []).map(codeOf).filter((code) => !ROUTINE.has(code));
@@ -101,7 +96,11 @@ class Story {
     return this.partitions.get(name);
   }
 
+  /** A batch that was sent again has the offset that it had. */
   append(partition, batch) {
+    const id = `${partition.name} ${batch.from} ${batch.sequence} ${batch.epoch}`;
+    if (this.#known.has(id)) return;
+    this.#known.add(id);
     partition.batches.push(batch);
     if (batch.outcome !== "open") return;
     if (this.#open.has(batch.producerId)) this.#open.get(batch.producerId).push(batch);
@@ -154,12 +153,10 @@ const TAKERS = {
         let offset = answer.base_offset;
         for (const batch of sent.records ?? []) {
           const transactional = (batch.attributes & 16) !== 0;
-          const known = partition.batches.some((one) => one.from === offset && one.sequence === batch.base_sequence && one.epoch === batch.producer_epoch);
-          if (!known)
-            this.append(partition, {
-              from: offset, to: offset + batch.records, sequence: batch.base_sequence, producerId: batch.producer_id,
-              epoch: batch.producer_epoch, outcome: transactional ? "open" : "plain", exchange,
-            });
+          this.append(partition, {
+            from: offset, to: offset + batch.records, sequence: batch.base_sequence, producerId: batch.producer_id,
+            epoch: batch.producer_epoch, outcome: transactional ? "open" : "plain", exchange,
+          });
           offset += batch.records;
           partition.end = Math.max(partition.end, offset);
         }

@@ -33,8 +33,8 @@ def test_everything_is_in_the_page_and_nothing_of_the_data_is_markup() -> None:
     assert "<title>a &lt;trace&gt;</title>" in made
     assert HOSTILE not in made
     assert made.count("</script>") == 2
-    (data,) = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', made, re.DOTALL)
-    assert json.loads(data) == {"said": [HOSTILE], "exchanges": [EXCHANGE]}
+    (data,) = re.findall(r'<script type="application/jsonl" id="trace">(.*?)</script>', made, re.DOTALL)
+    assert read(data.splitlines()) == ([EXCHANGE], [HOSTILE])
     assert not re.search(r"(src|href)=|^import |@import|url\(", made, re.MULTILINE)
 
 
