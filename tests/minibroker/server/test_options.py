@@ -144,7 +144,7 @@ def test_listeners_that_are_refused(listeners: str) -> None:
 
 
 def make_settings(listeners: str) -> Settings:
-    return Settings({"listeners": listeners})
+    return Settings({"listeners": listeners, "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"})
 
 
 class Bound:
