@@ -46,7 +46,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     """Each of xdist's processes begins elsewhere, and finds compiled what the others had before it. Otherwise each of
-    them compiles every file after a fresh clone, all at the same time."""
+    them compiles every file after a fresh clone, all at the same time. No test's parameters may depend on what was
+    imported before: xdist ends the run when they do."""
     report = yield
     if isinstance(collector, pytest.Directory) and "PYTEST_XDIST_WORKER" in os.environ:
         number, count = (os.environ[f"PYTEST_XDIST_WORKER{name}"] for name in ("", "_COUNT"))

@@ -92,12 +92,18 @@ def named(node: ast.AST) -> str | None:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
-INDENTED = re.compile(r"^\s+(?:from|import)\s", re.MULTILINE)
+INDENTED = re.compile(r"^[ \t]+(?:from|import)\s", re.MULTILINE)
+
+
+AT_THE_MARGIN = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|.*)|import .*)", re.MULTILINE)
 
 
 @cache
 def imports(path: Path) -> list[tuple[Import, str]]:
-    return [(node, inside) for node, inside in statements(parsed(path)) if isinstance(node, Import)]
+    text = path.read_text(encoding="utf-8")
+    # Parsed whole only where one is indented: in most modules they are at the margin.
+    tree = parsed(path) if INDENTED.search(text) else ast.parse("\n".join(AT_THE_MARGIN.findall(text)))
+    return [(node, inside) for node, inside in statements(tree) if isinstance(node, Import)]
 
 
 def inside_functions(path: Path) -> list[Import]:

@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [str(ROOT / part) for part in (".", "protocol", "storage")]
 
 # The standard library and compiled packages first, as they are here; what comes after believes to be on Windows.
+COMPILED = "import pytest, pyarrow.compute\n"
 AS_ON_WINDOWS = """
 import asyncio, concurrent.futures, fcntl, http.server, logging, multiprocessing, os, pkgutil, shutil, signal, socket
 import ssl, subprocess, sys, tempfile, types
-import pytest, structlog
-import pyarrow.compute
+import structlog
 
 def locking(fd, mode, count, lock=fcntl.flock, flags=fcntl.LOCK_EX | fcntl.LOCK_NB):
     assert (mode, count) == (2, 1)
@@ -80,7 +80,7 @@ def run(program: str, *arguments: str) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="switches on what Windows has anyway")
 def test_every_module_is_imported_without_what_only_posix_has() -> None:
-    run(AS_ON_WINDOWS + EVERY_MODULE)
+    run(COMPILED + AS_ON_WINDOWS + EVERY_MODULE)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="switches on what Windows has anyway")

@@ -6,12 +6,13 @@ Reads only, through the disk seam, so that a simulation's disk is read as a real
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from minibroker.rules import rows as r
 from minibroker.rules.file_rules import LogRow, LogRows, is_log_row
 from minibroker.rules.log_rules import group_rows
+from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogValue
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import (
     BatchHeader,
@@ -33,7 +34,7 @@ from minibroker_storage.checkpoints import (
 )
 from minibroker_storage.directory import CLEAN_FILE, partition_of
 from minibroker_storage.disk import Disk, join
-from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
+from minibroker_storage.dump_decoders import LITERAL, coordinator_record
 from minibroker_storage.index_entries import (
     INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -296,18 +297,6 @@ def control_rows(log: r.Log, path: str, position: int, header: BatchHeader, data
     )
 
 
-# Kafka's names of what the layout of KIP-360's text holds.
-_LITERAL_FIELDS = {
-    "producer_id": "producer_id",
-    "producer_epoch": "current_epoch",
-    "transaction_timeout_ms": "txn_timeout_duration",
-    "transaction_status": "txn_status",
-    "transaction_partitions": "txn_partitions",
-    "transaction_start_timestamp_ms": "txn_start_time",
-    "transaction_last_update_timestamp_ms": "txn_last_update_time",
-}
-
-
 def coordinator_rows(
     log: r.Log, header: BatchHeader, data: memoryview
 ) -> Iterator[r.TxnState | r.CommittedOffset | r.GroupMember]:
@@ -318,57 +307,68 @@ def coordinator_rows(
         return  # told by batch_fault
     for record in records:
         key = None if record.key is None else bytes(record.key)
-        row = decode_coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
-        if row is None:
+        found = coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
+        if found is None:
             continue
-        if row["type"] == LITERAL:
-            row["value"] = {kafkas: row["value"][literal] for kafkas, literal in _LITERAL_FIELDS.items()}
-        if row["type"] in ("TransactionLog", LITERAL):
-            yield _state(log, record.offset, header.partition_leader_epoch, row["key"], row["value"])
-        elif row["type"].endswith("OffsetCommit"):
-            value = row["value"]
+        kind, named, value = (
+            found.type,
+            cast(Any, found.key),
+            cast(Any, found.value),
+        )  # of the classes that the type says
+        if kind in ("TransactionLog", LITERAL):
+            name, epoch = named.transactional_id, header.partition_leader_epoch
+            if value is None:
+                yield r.TxnState(log, record.offset, epoch, name, r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
+            else:
+                yield r.TxnState(log, record.offset, epoch, name, *(_state if kind != LITERAL else _literal)(value))
+        elif kind.endswith("OffsetCommit"):
             yield r.CommittedOffset(
                 log,
                 record.offset,
                 header.producer_id,
                 header.producer_epoch,
-                row["key"]["group"],
-                row["key"]["topic"],
-                row["key"]["partition"],
-                r.NONE if value is None else value["offset"],
+                named.group,
+                named.topic,
+                named.partition,
+                r.NONE if value is None else value.offset,
             )
-        elif row["type"] == "GroupMetadata":
-            present = row["value"] is not None and bool(row["value"]["members"])
-            yield r.GroupMember(log, record.offset, row["key"]["group"], "", present)
-        elif row["type"] == "ConsumerGroupMemberMetadata":
-            group, member = row["key"]["group_id"], row["key"]["member_id"]
-            yield r.GroupMember(log, record.offset, group, member, row["value"] is not None)
+        elif kind == "GroupMetadata":
+            yield r.GroupMember(log, record.offset, named.group, "", value is not None and bool(value.members))
+        elif kind == "ConsumerGroupMemberMetadata":
+            yield r.GroupMember(log, record.offset, named.group_id, named.member_id, value is not None)
 
 
-def _state(
-    log: r.Log, offset: int, leader_epoch: int, key: dict[str, str], value: dict[str, object] | None
-) -> r.TxnState:
-    name = key["transactional_id"]
-    if value is None:
-        return r.TxnState(log, offset, leader_epoch, name, r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
-    number = _int(value["transaction_status"])
-    partitions = value["transaction_partitions"] or []
-    assert isinstance(partitions, list)
-    return r.TxnState(
-        log,
-        offset,
-        leader_epoch,
-        name,
-        _int(value["producer_id"]),
-        _int(value["producer_epoch"]),
-        _int(value["transaction_timeout_ms"]),
-        _STATES[number] if 0 <= number < len(_STATES) else str(number),
-        tuple((entry["topic"], number) for entry in partitions for number in entry["partition_ids"]),
-        _int(value["transaction_start_timestamp_ms"]),
-        _int(value["transaction_last_update_timestamp_ms"]),
+_StateFields = tuple[int, int, int, str, tuple[tuple[str, int], ...], int, int]
+
+
+def _state(value: TransactionLogValue) -> _StateFields:
+    return (
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        _named(value.transaction_status),
+        _partitions(value.transaction_partitions),
+        value.transaction_start_timestamp_ms,
+        value.transaction_last_update_timestamp_ms,
     )
 
 
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+def _literal(value: LiteralTransactionLogValue) -> _StateFields:
+    """The same in the layout of KIP-360's text."""
+    return (
+        value.producer_id,
+        value.current_epoch,
+        value.txn_timeout_duration,
+        _named(value.txn_status),
+        _partitions(value.txn_partitions),
+        value.txn_start_time,
+        value.txn_last_update_time,
+    )
+
+
+def _named(number: int) -> str:
+    return _STATES[number] if 0 <= number < len(_STATES) else str(number)
+
+
+def _partitions(entries: Sequence[Any] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((entry.topic, number) for entry in entries or () for number in entry.partition_ids)

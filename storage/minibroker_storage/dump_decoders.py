@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker_protocol import coordinator_records
 from minibroker_protocol.dsl import Data
@@ -31,44 +32,60 @@ def _types(topic: str) -> dict[int, tuple[type[Data], type[Data]]]:
     return found
 
 
-def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
-    """`{"type", "key", "value", "version"}` of a coordinator's record; None when it is of no known type or broken."""
+class CoordinatorRecord(NamedTuple):
+    """`type` is the name of its classes without Key and Value, or LITERAL; `value` and `version`, which is the value's,
+    are None for a tombstone."""
+
+    type: str
+    key: Data
+    value: Data | None
+    version: int | None
+
+
+def coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    """A coordinator's record; None when it is of no known type or broken."""
     if key is None or len(key) < _VERSION.size:
         return None
     types = _types(topic).get(_VERSION.unpack_from(key)[0])
     if types is None:
         return None
-    row: dict[str, Any] = {"type": types[0].__name__.removesuffix("Key"), "key": None, "value": None}
+    name = types[0].__name__.removesuffix("Key")
     try:
-        row["key"] = plain(types[0].decode(key, types[0].__versions__[1], _VERSION.size))
-        if value is not None:
-            if len(value) < _VERSION.size:
-                return None
-            row["version"] = _VERSION.unpack_from(value)[0]
-            if topic == TRANSACTIONS and row["version"] == 1:
-                literal = _literal(value)
-                if literal is not None:
-                    return row | {"type": LITERAL, "value": plain(literal)}
-            row["value"] = plain(types[1].decode(value, row["version"], _VERSION.size))
-    except Malformed:
-        return None
-    return row
-
-
-def _literal(value: bytes) -> Data | None:
-    """The value in KIP-360's own layout, which a directory may have; None when it is in Kafka's. Both layouts are
-    version 1. A value is in the layout that its bytes fill exactly, in Kafka's if they fill both.
-    """
-    try:
-        if coordinator_records.TransactionLogValue.decode_from(value, 1, _VERSION.size)[1] == len(value):
+        decoded = types[0].decode(key, types[0].__versions__[1], _VERSION.size)
+        if value is None:
+            return CoordinatorRecord(name, decoded, None, None)
+        if len(value) < _VERSION.size:
             return None
-    except Malformed:
-        pass
-    try:
-        found, end = coordinator_records.LiteralTransactionLogValue.decode_from(value, 1, _VERSION.size)
+        version = _VERSION.unpack_from(value)[0]
+        if topic == TRANSACTIONS and version == 1:
+            return _of_version_1(name, decoded, value)
+        return CoordinatorRecord(name, decoded, types[1].decode(value, version, _VERSION.size), version)
     except Malformed:
         return None
-    return found if end == len(value) else None
+
+
+def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
+    """`{"type", "key", "value", "version"}` of a coordinator's record; None when it is of no known type or broken."""
+    record = coordinator_record(topic, key, value)
+    if record is None:
+        return None
+    row = {"type": record.type, "key": plain(record.key), "value": plain(record.value)}
+    return row if record.version is None else row | {"version": record.version}
+
+
+def _of_version_1(name: str, key: Data, value: bytes) -> CoordinatorRecord | None:
+    """In Kafka's layout or in KIP-360's own, which a directory may have: both are version 1. A value is in the layout
+    that its bytes fill exactly, in Kafka's if they fill both or neither.
+    """
+    kafkas, end = None, 0
+    with suppress(Malformed):
+        kafkas, end = coordinator_records.TransactionLogValue.decode_from(value, 1, _VERSION.size)
+    if end != len(value):
+        with suppress(Malformed):
+            literal, end = coordinator_records.LiteralTransactionLogValue.decode_from(value, 1, _VERSION.size)
+            if end == len(value):
+                return CoordinatorRecord(LITERAL, key, literal, 1)
+    return None if kafkas is None else CoordinatorRecord(name, key, kafkas, 1)
 
 
 def plain(value: object) -> Any:

@@ -46,7 +46,11 @@ def files_of(release: str, state: str) -> Tree:
 
 
 def audited(files: Tree, path: Path, depth: str = RECORDS) -> list[Finding]:
-    tree = Files(str(write_files(files, path)))
+    return audit_of(write_files(files, path), depth)
+
+
+def audit_of(path: Path, depth: str) -> list[Finding]:
+    tree = Files(str(path))
     listed = list_directory(tree)
     return audit_here(Plan(tree, tuple(listed.facts), tuple(listed.parts), tree.uri, depth, found=listed.found))[1]
 
@@ -64,9 +68,10 @@ def test_a_healthy_directory_has_no_finding(case: tuple[str, str], tmp_path: Pat
     files = files_of(release, state)
     assert (".kafka_cleanshutdown" in files) == (state == "clean")
     assert sum(name.endswith(".log") for name in files) > 30
+    write_files(files, tmp_path)
     for depth in DEPTHS:
-        assert [str(one) for one in audited(files, tmp_path / depth, depth)] == []
-    found = check_directory(OsDisk(str(tmp_path / RECORDS), read_only=True))
+        assert [str(one) for one in audit_of(tmp_path, depth)] == []
+    found = check_directory(OsDisk(str(tmp_path), read_only=True))
     assert [one for one in found if one.severity == ERROR] == []
 
 

@@ -48,10 +48,11 @@ def golden_files(name: str) -> dict[str, bytes]:
 
 
 def write_files(files: dict[str, bytes], target: Path) -> Path:
+    for folder in {name.rpartition("/")[0] for name in files}:
+        (target / folder).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with open(f"{target}/{name}", "wb", buffering=0) as file:
+            file.write(content)
     return target
 
 

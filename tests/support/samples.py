@@ -17,9 +17,9 @@ ALPHABET = "abcXYZ019-_. äß→漢字🜁"
 
 
 def message_versions() -> Iterator[tuple[type[Message], int]]:
-    """Every version of every declared message."""
+    """Every version of every declared message, in an order that does not depend on what was imported first."""
     assert metadata_records  # the only ones that nothing but taking over a Kafka's directory loads
-    for message in registry.all_messages():
+    for message in sorted(registry.all_messages(), key=lambda message: (message.__module__, message.__name__)):
         if message.__module__.startswith("minibroker_protocol."):
             for version in range(message.__versions__[0], message.__versions__[1] + 1):
                 yield message, version
