@@ -141,6 +141,14 @@ ROOM = "tests/minibroker/partitions/test_a.py::test_a"
 THERE = "tests/minibroker/cluster/test_x.py::test"
 
 
+def test_tests_of_protocol_and_storage_are_in_folders_of_shorter_names() -> None:
+    coverage, storage = Map(), "tests/storage/test_a.py::test_a"
+    coverage.seconds = dict.fromkeys((THERE, storage), 1.0)
+    coverage._contexts = lambda _: {90: [f"{name}|run" for name in coverage.seconds]}  # type: ignore[method-assign]
+    mutant = replace(drawn(3, 1, "storage/segment")[0], line=90, before="")
+    assert coverage.tests(mutant, 40)[0] == storage
+
+
 @pytest.mark.parametrize(("line", "limit", "count"), [(90, 40, 4), (90, 2.2, 3), (1, 40, 4)])
 def test_tests_of_the_file_come_first_then_of_the_folder_then_the_quick(line: int, limit: float, count: int) -> None:
     mutant = replace(drawn(3, 1, "in_sync")[0], line=line, before="")

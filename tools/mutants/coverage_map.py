@@ -98,7 +98,7 @@ class CoverageMap:
             names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
         programs = set() if "" not in by_line.get(mutant.line, [""]) else self._that_start_programs() - names
         path = Path(mutant.path)
-        own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name}/"
+        own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name.removeprefix('minibroker_')}/"
         readers = self._readers(mutant, by_line)
 
         rows = Counter[str]()
