@@ -96,7 +96,7 @@ class CoverageMap:
         names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
         if not names:  # of a file that only declares: whatever is tested in its folder
             names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
-        programs = set() if "" not in by_line.get(mutant.line, [""]) else self._that_start_programs() - names
+        programs = self._that_start_programs() - names  # they come last
         path = Path(mutant.path)
         own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name.removeprefix('minibroker_')}/"
         readers = self._readers(mutant, by_line)
