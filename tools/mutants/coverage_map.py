@@ -90,8 +90,8 @@ class CoverageMap:
         rows of one table take turns with other tests: 1, then 2, then 4 of them, as most rows show what the first did.
         """
         by_line = self._contexts(mutant)
-        contexts = [context for context in by_line.get(mutant.line, ()) if context]
-        if not contexts:  # a line that runs at import: whatever runs anything of the file
+        contexts = by_line.get(mutant.line, [])
+        if not contexts or "" in contexts:  # a line that runs at import: whatever runs anything of the file
             contexts = [context for found in by_line.values() for context in found if context]
         names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
         if not names:  # of a file that only declares: whatever is tested in its folder
