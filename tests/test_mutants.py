@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+import builtins
+import json
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 pytest.importorskip("cosmic_ray")
 
+from mutants import __main__ as program
 from mutants.coverage_map import CoverageMap
 from mutants.planting import CORE, ROOT, Mutant, candidates, changed, drawn, found_again
-from mutants.recording import MARKS, Marking
+from mutants.recording import MARKS, Marking, Recorder, Recording
 from mutants.server import NotInFunctions, swaps
 
 SOURCE = """
@@ -141,6 +146,14 @@ ROOM = "tests/minibroker/partitions/test_a.py::test_a"
 THERE = "tests/minibroker/cluster/test_x.py::test"
 
 
+def test_tests_of_protocol_and_storage_are_in_folders_of_shorter_names() -> None:
+    coverage, storage = Map(), "tests/storage/test_a.py::test_a"
+    coverage.seconds = dict.fromkeys((THERE, storage), 1.0)
+    coverage._contexts = lambda _: {90: [f"{name}|run" for name in coverage.seconds]}  # type: ignore[method-assign]
+    mutant = replace(drawn(3, 1, "storage/segment")[0], line=90, before="")
+    assert coverage.tests(mutant, 40)[0] == storage
+
+
 @pytest.mark.parametrize(("line", "limit", "count"), [(90, 40, 4), (90, 2.2, 3), (1, 40, 4)])
 def test_tests_of_the_file_come_first_then_of_the_folder_then_the_quick(line: int, limit: float, count: int) -> None:
     mutant = replace(drawn(3, 1, "in_sync")[0], line=line, before="")
@@ -154,3 +167,39 @@ def test_a_defect_is_written_as_it_is_described() -> None:
     was, now = (ROOT / mutant.path).read_text().splitlines(), changed(mutant).splitlines()
     assert (was[mutant.line - 1].strip(), now[mutant.line - 1].strip()) == (mutant.before, mutant.after)
     assert Path(mutant.path).parts[0] == "minibroker"
+
+
+@pytest.mark.skipif(hasattr(builtins, MARKS), reason="these tests are being recorded")
+def test_a_module_that_another_thread_imports_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(builtins, MARKS, None, raising=False)
+    path = ROOT / "minibroker" / "kernel" / "waiting.py"
+    recorder = Recorder(tmp_path / "recording")
+    importing = Thread(target=recorder.marked, args=(str(path), path.read_text()))
+    importing.start()
+    importing.join()
+    recorder._marks[0] = 1
+    recorder.write("a test", "call")
+    recorder.pytest_unconfigure()
+    found = Recording(tmp_path / "recording").contexts("minibroker/kernel/waiting.py")
+    assert {line for line, tests in found.items() if tests == ["a test|call"]}
+    assert {line for line, tests in found.items() if not tests}
+
+
+def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = drawn(3, 5, "in_sync")
+    output = tmp_path / "3.json"
+    output.write_text(json.dumps([asdict(replace(one, seen="a test")) for one in planted[:2]]))
+    shown: list[list[Mutant]] = []
+
+    def show(*arguments: Any) -> list[Mutant]:
+        shown.append(arguments[0])
+        return []
+
+    monkeypatch.setattr(program, "CoverageMap", lambda _: None)
+    monkeypatch.setattr(program, "_shown", show)
+    for more in ([], ["--resume"]):
+        arguments = ["--seed", "3", "--count", "5", "--only", "in_sync", "--output", str(output), *more]
+        monkeypatch.setattr(sys, "argv", ["mutants", *arguments])
+        assert program.main() == 0
+    assert shown == [planted, planted[2:]]

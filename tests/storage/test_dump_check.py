@@ -478,6 +478,16 @@ def test_index_entries(suffix: str, content: bytes, reason: str) -> None:
     assert reason in only(disk).message
 
 
+def test_a_torn_end_excuses_no_entry_before_it() -> None:
+    """Entries for what is not there any more are not held against it."""
+    disk = written(at(0, batch(b"x", timestamp=7)), at(1, batch(b"x", timestamp=6)), at(2, batch(b"x"))[:-1])
+    disk.remove(".kafka_cleanshutdown")
+    disk.write_atomic(f"t-0/{0:020d}.index", index_entry(1, 71) + index_entry(2, 142))
+    assert errors(disk) == []
+    disk.write_atomic(f"t-0/{0:020d}.index", index_entry(0, 71) + index_entry(2, 142))
+    assert only(disk).message == "entry for offset 0, the batch at byte 71 ends at 1"
+
+
 def aborted_entry(pid: int, first: int, last: int) -> bytes:
     return bytes(2) + b"".join(n.to_bytes(8) for n in (pid, first, last, last + 1))
 

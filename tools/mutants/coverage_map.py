@@ -90,15 +90,15 @@ class CoverageMap:
         rows of one table take turns with other tests: 1, then 2, then 4 of them, as most rows show what the first did.
         """
         by_line = self._contexts(mutant)
-        contexts = [context for context in by_line.get(mutant.line, ()) if context]
-        if not contexts:  # a line that runs at import: whatever runs anything of the file
+        contexts = by_line.get(mutant.line, [])
+        if not contexts or "" in contexts:  # a line that runs at import: whatever runs anything of the file
             contexts = [context for found in by_line.values() for context in found if context]
         names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
         if not names:  # of a file that only declares: whatever is tested in its folder
             names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
-        programs = set() if "" not in by_line.get(mutant.line, [""]) else self._that_start_programs() - names
+        programs = self._that_start_programs() - names  # they come last
         path = Path(mutant.path)
-        own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name}/"
+        own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name.removeprefix('minibroker_')}/"
         readers = self._readers(mutant, by_line)
 
         rows = Counter[str]()

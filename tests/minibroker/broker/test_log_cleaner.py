@@ -4,9 +4,12 @@ import pytest
 from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
+from minibroker.broker import log_maintenance
 from minibroker.broker.log_cleaner import LogCleaner
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
 from minibroker_storage.disk import StorageError
+from minibroker_storage.log import PartitionLog
 from minibroker_storage.origin import Origin
 
 CONFIG = {
@@ -110,6 +113,26 @@ def test_nothing_is_compacted_while_the_cleaner_is_off() -> None:
     fill(cluster, 4)
     cluster.timers.advance(5000)
     assert len(values(cluster)) == 12
+    cluster.stop()
+
+
+def test_a_log_whose_old_segments_cannot_be_deleted_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster({"log.retention.check.interval.ms": "1000", "log.retention.ms": "500"}, topics={"t": 2})
+    for index in (0, 1):
+        fill(cluster, 2, index)
+    real = log_maintenance.delete_old_segments
+
+    def deletes(log: PartitionLog, now_ms: int) -> int:
+        if log.partition == 0:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no")
+        return real(log, now_ms)
+
+    monkeypatch.setattr(log_maintenance, "delete_old_segments", deletes)
+    cluster.timers.advance(1000)
+    assert [cluster.broker.partition("t", index).log.log_start_offset for index in (0, 1)] == [0, 6]
+    assert caplog.messages == ["retention of t-0: KAFKA_STORAGE_ERROR: no"]
     cluster.stop()
 
 

@@ -57,6 +57,20 @@ def test_acks_all_waits_for_every_replica_in_sync(brokers: ManyBrokers) -> None:
     assert brokers.partition(1, "t").high_watermark == 1
 
 
+def test_a_follower_follows_its_partitions_leader_and_nobody_else(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+
+    def followed(node_id: int) -> list[int]:
+        fetchers = brokers.cluster.brokers[node_id].replication._fetchers
+        return [leader for leader, fetcher in fetchers.items() if fetcher.follows(brokers.partition(node_id, "t"))]
+
+    brokers.settle(1000)
+    assert [followed(node_id) for node_id in (1, 2, 3)] == [[], [1], [1]]
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.settle(1000)
+    assert [followed(node_id) for node_id in (1, 2, 3)] == [[2], [], [2]]
+
+
 def test_a_consumer_does_not_see_what_only_the_leader_has(brokers: ManyBrokers) -> None:
     brokers.create("t", [[1, 2, 3]])
     brokers.produce("t", b"a", acks=1)

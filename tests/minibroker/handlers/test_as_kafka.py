@@ -70,6 +70,11 @@ def test_metadata(cluster: MemoryCluster) -> None:
     assert (found.error_code, found.topic_authorized_operations) == (NO_TOPIC, 3576)
     (found,) = ask(cluster, m.MetadataRequest(topics=[topic(name=None, topic_id=b"i" * 16)]), 12).topics
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"i" * 16)
+    named = ask(cluster, m.MetadataRequest(topics=[topic(name=name) for name in ("t", "no", "t")]), 12).topics
+    assert [(one.name, one.error_code) for one in named] == [("t", 0), ("no", NO_TOPIC)]
+    by_id = [topic(name="no"), topic(name=None, topic_id=named[0].topic_id), topic(name=None, topic_id=b"i" * 16)]
+    found = ask(cluster, m.MetadataRequest(topics=[*by_id, *by_id]), 12).topics
+    assert [(one.name, one.error_code) for one in found] == [("t", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
     answer = ask(cluster, m.MetadataRequest(topics=[topic(name="t", topic_id=b"i" * 16)]), 11)
     assert (answer.topics[0].error_code, answer.brokers, answer.controller_id) == (INVALID, [], -1)
 

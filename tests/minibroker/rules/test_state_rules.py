@@ -118,9 +118,8 @@ def of_one_epoch(decided: str, marked: str) -> list[str]:
             states.append(state(name, offset=len(states))._replace(partitions=(("t", 0),), **times))
     for number, letter in enumerate(marked):
         at, first = 10 * number, -1 if letter.islower() else 10 * number - 5
-        marks.append(
-            Transaction(DATA, "", 7, 3, first, first, at, 3, names[letter.upper()][1], 0, 0, START + 90 * number)
-        )
+        outcome = names[letter.upper()][1]
+        marks.append(Transaction(DATA, "", 7, 3, first, first, at, 3, outcome, 0, 0, START + 90 * number))
     found = judge_transactions(marks, states, [LogFacts(DATA), LogFacts(STATES)], coordinators_complete=True)
     return [one.rule for one in found]
 
@@ -134,6 +133,7 @@ def of_one_epoch(decided: str, marked: str) -> list[str]:
         ("CA", "CccAaa", []),
         ("AC", "AaC", []),
         ("CC", "CcC", []),
+        ("CC", "Cc", []),
         ("CA", "AA", ["torn-transaction"]),
         ("CA", "CC", ["torn-transaction"]),
         ("CA", "C", ["torn-transaction"]),

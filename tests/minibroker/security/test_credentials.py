@@ -18,6 +18,7 @@ def test_users_of_a_login_module_and_not_the_brokers_own_login() -> None:
 
 def test_a_password_may_hold_a_colon() -> None:
     assert users_of_setting("alice:a:b, bob:c") == {"alice": "a:b", "bob": "c"}
+    assert users_of_setting(" ,alice:a,,bob:b, ") == {"alice": "a", "bob": "b"}
     assert users_of_setting(None) == {}
 
 

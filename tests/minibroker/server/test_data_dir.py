@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.config.settings import Settings
 from minibroker.server import broker_disks, data_dir
+from minibroker.server.broker_disks import BrokerDisks
 from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
+from minibroker.server.options import make_options
+from minibroker_storage.os_disk import OsDisk
 
 
 def test_a_running_owners_directory_stays_and_remove_leaves_nothing(tmp_path: Path) -> None:
@@ -19,6 +23,15 @@ def test_a_running_owners_directory_stays_and_remove_leaves_nothing(tmp_path: Pa
     directory.remove()
     directory.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_directory_that_is_kept_is_synced(tmp_path: Path) -> None:
+    for kept in (str(tmp_path / "kept"), None):
+        disks = BrokerDisks(make_options(data_dir=kept), Settings({}))
+        disk = disks.brokers[0].disk
+        assert isinstance(disk, OsDisk)
+        assert disk.durable is (kept is not None)
+        disks.close()
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_members_with_different_subscriptions_keep_what_they_may() -> None:
     assert uniform_assignor(members, {A: 2, B: 1}) == {"a": {A: {1}}, "b": {A: {0}, B: {0}}}
 
 
+def test_partitions_go_round_until_nobody_has_two_more_than_another() -> None:
+    """What a gives to b makes room for what b gives to c."""
+    members = [
+        member("a", A, B, current={A: frozenset({0}), B: frozenset({0, 1, 2})}),
+        member("b", A, B),
+        member("c", A),
+    ]
+    assert uniform_assignor(members, {A: 1, B: 3}) == {"a": {B: {1, 2}}, "b": {B: {0}}, "c": {A: {0}}}
+
+
 counts = st.dictionaries(st.sampled_from([bytes(15) + bytes([i]) for i in range(5)]), st.integers(1, 9), min_size=1)
 
 

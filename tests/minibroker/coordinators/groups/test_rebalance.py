@@ -324,6 +324,26 @@ def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield
 
 
+def test_a_static_member_that_rejoins_alone_waits_one_more_rebalance_timeout(client: GroupClient) -> None:
+    """After the first one nobody had joined, and only static members were left, whose sessions are longer."""
+    times = {"session_timeout_ms": 300_000, "rebalance_timeout_ms": 60_000}
+    first = client.join(version=9, instance="i", **times).member_id
+    second = client.join_later(version=9, instance="j", **times)
+    client.join_later(first, version=9, instance="i", **times)
+    members = [first, second.result().member_id]
+    client.join_later(**times)
+    (passing,) = client.classic().members.keys() - set(members)
+    client.leave((passing, None))
+    client.advance(60_000)
+    assert client.classic().state is GroupState.PREPARING_REBALANCE
+    back = client.join_later(first, version=9, instance="i", **times)
+    client.advance(59_000)
+    assert not back.done
+    client.advance(2000)
+    assert back.result().error_code == NONE
+    assert list(client.classic().members) == members
+
+
 @pytest.mark.parametrize("beats", [True, False])
 def test_a_refused_replacement_leaves_the_static_member_as_it_was(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, beats: bool
