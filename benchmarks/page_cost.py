@@ -1,8 +1,8 @@
 """What the live page costs a broker: CPU time of its process for a transaction and for a produce request of one record.
 
-Three brokers take turns: one without the page, one with a page that no browser has open, one whose page is followed. The
-figures are medians over the rounds, and the shares are medians of the rounds' shares. CPU times on a machine with other
-work vary by some ten percent; the order of the brokers changes with each round.
+Three brokers take turns: one without the page, one with a page that no browser has open, one whose page is followed.
+The order changes with each round. The figures and the shares are medians over the rounds. CPU times
+on a machine with other work vary by some ten percent.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KEPT: Final = 1000
-SHOWN_PER_SECOND: Final = 250
+SHOWN_PER_SECOND: Final = 150
 UNSEEN_PER_SECOND: Final = 20
 """Exchanges that are recorded a second, once more than KEPT came faster: with a page open, and with none."""
 POLICY: Final = (
@@ -36,8 +36,8 @@ _FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
 MOST_STREAMS: Final = 16
 _LOOK_SECONDS: Final = 0.2
 _BEAT_SECONDS: Final = 1.0
-_REST: Final = 60
-"""After an update a stream rests this many times the processor time of the update, on its own thread and the cluster's."""
+_REST: Final = 80
+"""A stream rests this many times as long as its last update had the processor, on its own and the cluster's thread."""
 _LONGEST_REST_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 30.0
 _CHUNK: Final = 200
