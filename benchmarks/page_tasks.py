@@ -1,4 +1,4 @@
-"""The longest tasks of the live page and of a saved trace's page in a Chromium, with many partitions and transactional ids.
+"""The longest tasks of the live page and of a saved trace's page in a Chromium, with many partitions and many ids.
 
 The page reacts to nothing during a task. The processor time of a task depends little on other programs on the machine,
 its wall time does. The longest tasks are shown with the processor time of their parts.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 TOPICS = 10
-EXCHANGES_A_SECOND = 240
+EXCHANGES_A_SECOND = 140
 """As many as a page is shown of a busy broker."""
 CATEGORIES = ["toplevel", "loading", "devtools.timeline", "v8", "blink.user_timing"]
 MARK = "this is the page"

@@ -55,10 +55,10 @@ _CREATE_TIMEOUT_MS = 30_000
 class Broker:
     """State of one broker; everything slow or random is handed in.
 
-    node_id, epoch, settings, semantics, image: what it is and knows; the epoch is of its registration. directory: its
-    data directory. clock: the broker clock; timers: real time. transport: its end of the wire to brokers and
-    controller. random: member ids, session ids. log_dir: how the data directory is called in answers; volume_bytes:
-    (total, usable) bytes of its volume, -1 when not known.
+    node_id, epoch: of its registration. settings, semantics, image: what it starts with. directory: its data directory.
+    clock: the broker clock; timers: real time. transport: sends to other brokers and the controller. random: source of
+    member ids and session ids. log_dir: the path of the data directory in responses; volume_bytes: (total, usable)
+    bytes of its volume, -1 when not known.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Broker:
         self._base_settings = settings
         self.settings = self._altered_settings(image) if image.broker_configs else settings
         self.semantics = semantics
-        #: None: no client is told to wait for what is there.
+        #: None: the broker sends no errors that make clients wait for something that is ready.
         self.not_yet = NotYet() if settings.get_boolean("minibroker.not.yet.answers") else None
         self.image = image
         self.directory = directory
@@ -120,8 +120,8 @@ class Broker:
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     def prepare(self, *, remove_strays: bool = False) -> None:
-        """What `start` needs of the disk; may run on another thread, before this broker is registered. After an unclean
-        end each log is checked and mended.
+        """Read from disk what `start` needs; may run on another thread, before this broker is registered. After an
+        unclean shutdown each log is checked and repaired.
 
         remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.
         Raises ApiError KAFKA_STORAGE_ERROR for lost data that the settings do not let it start on.
@@ -135,7 +135,7 @@ class Broker:
             self._recover()
 
     def stores(self, topic: str, index: int) -> bool:
-        """Whether there is something of this partition in the data directory."""
+        """Whether the data directory has files of this partition."""
         return (topic, index) in self._stored
 
     def log_ahead(self, topic: str, index: int) -> PartitionLog:
@@ -179,10 +179,10 @@ class Broker:
         missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
         for key in held:
             if self.directory.partition_path(*key) in missing:
-                self.directory.forget(*key)  # or it would be said again until the partition is written to
+                self.directory.forget(*key)  # otherwise it would be logged again until the partition is written to
 
     def _recover(self) -> None:
-        """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""
+        """Check and repair the logs after an unclean shutdown, several at a time, on the executor's threads."""
 
         def recover(key: tuple[str, int]) -> None:
             # A log that cannot be opened fails again where its partition asks for it, and is reported there.
@@ -218,15 +218,15 @@ class Broker:
         self.coordinators.close()
 
     def kill(self) -> None:
-        """The end without notice: nothing is flushed, closed or written; what others keep of it finds it gone."""
+        """End at once, as a crash would: nothing is flushed, closed or written."""
         self._stop()
         for partition in (*self._partitions.values(), *self._doomed):
             partition.abandon()
         self.directory.release()
 
     def close(self, *, keep: bool = True) -> None:
-        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written. Without `keep` the
-        disk goes too, and nothing is written."""
+        """Shut down cleanly: unload the coordinators, close the logs, write the checkpoints and the marker of a clean
+        shutdown. Without `keep` the disk is discarded and nothing is written."""
         open_logs = self._let_go()
         if keep:
             self._close_files(open_logs)
@@ -234,12 +234,13 @@ class Broker:
             self.directory.release()
 
     def close_aside(self) -> Deferred[None]:
-        """`close` while others go on: it lets go of everything at once, and is resolved when the files are closed."""
+        """`close` for a broker of a cluster that keeps running: it stops at once; resolved when the files are
+        closed."""
         open_logs = self._let_go()
         return self.executor.aside(lambda: self._close_files(open_logs))
 
     def discard(self) -> None:
-        """The end of a broker that was prepared and never started."""
+        """Discard a broker that was prepared and never started."""
         for held in self._recovered.values():
             held.abandon()
         self._recovered.clear()
@@ -258,8 +259,8 @@ class Broker:
 
     def on_image(self, image: MetadataImage, changed: Iterable[str]) -> None:
         """Follow the controller, one image after another (Kafka's BrokerMetadataPublisher). A change of many partitions
-        is followed in turns: a new topic is seen once it is whole, a deleted one is gone at once. What the controller
-        answers through this broker, it answers after that."""
+        is followed in turns: a new topic is seen once it is whole, a deleted one disappears at once. Responses of the
+        controller that this broker passes on wait until the change is followed."""
         self._news.run(self._follow(image, tuple(changed)))
 
     async def _follow(self, image: MetadataImage, changed: tuple[str, ...]) -> None:

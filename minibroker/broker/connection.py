@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Channel(Protocol):
-    """The connection itself, for what goes past the usual one answer a request."""
+    """The connection itself, for what is not the response to a request."""
 
     def push(self, buffers: list[Buffer]) -> None:
         """Write now, also while a request is served."""
@@ -27,15 +27,20 @@ class Channel(Protocol):
         """Count `size` bytes, which the answer to the request being served will have, as not read by the client."""
 
     def mute(self, ms: int) -> None:
-        """Begin no further request for this long; the answer to the one being served still leaves."""
+        """Begin no further request for this long; the response to the current one is still sent."""
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
     """The client of a connection, and the local address that it connected to.
 
+<<<<<<< HEAD
     channel: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
     authentication: the SASL exchange of the connection, None where the listener wants none.
+=======
+    link: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
+    without one. authentication: the SASL exchange of the connection, None where the listener wants none.
+>>>>>>> page
     """
 
     client_host: str = ""

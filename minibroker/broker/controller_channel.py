@@ -23,8 +23,8 @@ class ControllerChannel:
     """Sends to the active controller, and retries while there is none; one that fails over may serve a request twice,
     as in Kafka.
 
-    followed: resolved once this broker has followed every change that it knows of. An answer waits for it, so that the
-    broker that passes it on shows what it says.
+    followed: resolved once this broker has applied every metadata change that it knows of. A response is passed on
+    after that, so that the client sees its change on this broker.
     """
 
     def __init__(self, transport: Transport, timers: Timers, followed: Callable[[], Deferred[None]]) -> None:
@@ -94,7 +94,7 @@ class _Waiting:
 
 
 def _unanswered(done: Deferred[Response]) -> bool:
-    """Whether no controller had a say."""
+    """Whether no controller processed the request."""
     try:
         done.result()
     except ApiError as error:

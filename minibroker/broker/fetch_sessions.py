@@ -1,6 +1,7 @@
 """Incremental fetch sessions (KIP-227; Kafka's FetchSession and FetchSessionCacheShard).
 
-A session remembers which partitions a consumer fetches, so that requests name only changes and answers only news.
+A session remembers which partitions a consumer fetches, so requests name only changes of this list and responses only
+partitions with news.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class FetchTarget:
         return (self.topic, self.topic_id, self.index)
 
     def update(self, other: FetchTarget) -> None:
-        """Take over what the request says anew, keep what the client was told."""
+        """Take the new limits from the request; keep what the last response told the client."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch

@@ -17,7 +17,8 @@ log = get_logger(__name__)
 
 
 class LogCleaner:
-    """Compaction of one broker's logs; `clean` comes every log.cleaner.backoff.ms and goes on while one is dirty."""
+    """Compaction of one broker's logs; `clean` runs every log.cleaner.backoff.ms, and again as long as a log is
+    dirty."""
 
     def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
@@ -27,7 +28,7 @@ class LogCleaner:
         self._uncleanable: set[tuple[str, int]] = set()
 
     def stop(self) -> None:
-        """Make a rewrite that is under way give up."""
+        """Abort a rewrite that is under way."""
         self._stopped = True
 
     def clean(self) -> None:

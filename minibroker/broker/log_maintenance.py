@@ -107,7 +107,7 @@ class LogMaintenance:
             log.error("retention of %s: %s", partition, error)
 
     def _sweep(self, look: Callable[[Partition], object], then: Callable[[], None] = lambda: None) -> None:
-        """Have `look` see every partition, and do `then`."""
+        """Call `look` for every partition, then `then`."""
         self._sweeps.run(self._swept(look, then))
 
     async def _swept(self, look: Callable[[Partition], object], then: Callable[[], None]) -> None:

@@ -15,8 +15,8 @@ REFUSE = "minibroker.refuse.lost.data"
 
 
 def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
-    """One line of the log for each; then ApiError KAFKA_STORAGE_ERROR where the settings refuse to start on it, or no
-    broker could."""
+    """Log each loss in one line. Raises ApiError KAFKA_STORAGE_ERROR if the settings forbid a start on it, or the
+    directory is not usable at all."""
     for one in lost:
         log.warning("lost data in %s: %s", where, one.explained)
         if not one.usable:

@@ -1,7 +1,7 @@
-"""Errors with which Kafka makes clients wait for what this broker has at once (`minibroker.not.yet.answers`).
+"""Errors by which a Kafka makes clients retry and this broker would not need to (`minibroker.not.yet.answers`).
 
 Counted, not timed, so that every run is alike. A live Kafka 4.4.0 needs 81 to 111 ms for the first coordinator of a
-kind and 36 to 66 ms for a topic; the counts are what clients that ask again after 100 ms come to.
+kind and 36 to 66 ms for a topic; the counts are those of a client that retries after 100 ms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEW_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_
 
 
 class NotYet:
-    """What is still to be answered so, by the topic that a request of a client had created."""
+    """The errors still to be sent, by the topic that a client's request created."""
 
     def __init__(self) -> None:
         self._owed: dict[str, list[ErrorCode]] = {}

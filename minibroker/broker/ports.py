@@ -32,7 +32,7 @@ class RegisteredBroker(ClusterMember, Protocol):
 
 
 class ReplicatingBroker(RegisteredBroker, LogHoldingBroker, Protocol):
-    """A broker as it follows and is followed."""
+    """A broker as follower and leader of replicas."""
 
     @property
     def random(self) -> Random: ...

@@ -27,8 +27,8 @@ _Asked = tuple[int, int, int, int]
 
 
 class ReplicaFetcher:
-    """Follows one leader for any number of partitions. One request at a time is meant; a change of what is followed
-    starts over with a new session, and what the old request still brings is ignored."""
+    """Follows one leader for any number of partitions. There is one request at a time. A change of the partitions
+    starts a new session; a late response to the old request is ignored."""
 
     def __init__(self, broker: ReplicatingBroker, leader_id: int) -> None:
         self._broker = broker
@@ -43,7 +43,7 @@ class ReplicaFetcher:
         return not self._partitions
 
     def follow(self, partition: Partition) -> None:
-        """Begin to follow, or go on under a new leader epoch."""
+        """Follow a partition, or follow it under a new leader epoch."""
         key = (partition.topic_id, partition.index)
         self._resume(key)
         self._partitions[key] = partition
@@ -71,7 +71,7 @@ class ReplicaFetcher:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def _start_over(self) -> None:
-        """Once for all changes of one turn."""
+        """Start the fetcher once for all changes of one turn of the loop."""
         self._run += 1
         if self._starting is None:
             self._starting = self._broker.timers.call_later(0, self._start)
@@ -113,8 +113,8 @@ class ReplicaFetcher:
                     await self._take((topic.topic_id, data.partition_index), data, run)
 
     async def _wait_for_syncs(self, run: int) -> None:
-        """Where it fetches next is what a follower has, so nothing counts that flush.messages wants on the disk first
-        (Kafka syncs inside the follower's append)."""
+        """Wait until the log is synced if flush.messages asks for it: the offset of the next fetch tells the leader
+        what the follower has (Kafka syncs inside the follower's append)."""
         held = [(key, p) for key, p in self._active().items() if not p.is_synced(p.log_end_offset)]
         waiting = [(key, partition, partition.when_synced(partition.log_end_offset)) for key, partition in held]
         for key, partition, synced in waiting:
@@ -187,7 +187,7 @@ class ReplicaFetcher:
                 self._pause(key)
 
     def _truncate(self, partition: Partition, leader_epoch: int, leader_end: int) -> None:
-        """Cut what the leader does not have (AbstractFetcherThread.getOffsetTruncationState)."""
+        """Truncate what the leader does not have (AbstractFetcherThread.getOffsetTruncationState)."""
         own = partition.log
         if leader_end < 0:
             target = own.high_watermark
@@ -240,7 +240,7 @@ class ReplicaFetcher:
         return found.offset
 
     def _pause(self, key: Key) -> None:
-        """Leave one partition out for a while; the others go on."""
+        """Pause one partition; the others are still fetched."""
 
         def over() -> None:
             self._paused.pop(key, None)

@@ -45,7 +45,7 @@ class ReplicaSession:
         self.ready[key] = None
 
     def watch(self, key: TargetKey, partition: Partition) -> None:
-        """Have `partition` say when there is news, whichever object stands for it now."""
+        """Have `partition` report its news, also when a new object replaces the one for the same key."""
         watched = self._watched.get(key)
         if watched is not None and watched[0] is partition:
             return
@@ -67,11 +67,11 @@ class ReplicaSession:
             waiter.resolve(None)
 
     def begin(self) -> None:
-        """An answer is being made: what comes from now on is news for the next look."""
+        """A response is being built: later changes are for the next one."""
         self._urgent = False
 
     def news(self) -> Deferred[None]:
-        """Resolved once something urgent came since `begin`."""
+        """Resolved once something urgent has happened since `begin`."""
         if self._urgent:
             return _READY
         if self._waiter is None:

@@ -59,9 +59,9 @@ class Replication:
         self.review()
 
     def review(self) -> None:
-        """Also for a broker that came, went, or is fenced no longer. One that has caught up may have fetched before
-        that was known here, and asks for nothing new where nothing is written; in Kafka its next fetch of all its
-        session counts."""
+        """Review every in-sync set; also called when a broker was registered, removed or unfenced. A follower that has
+        caught up may have fetched before this broker learned of the change, and sends no new position where nothing is
+        written. In Kafka its next fetch counts for all partitions of its session."""
         for partition in self._broker.partitions():
             if partition.in_sync is not None:
                 partition.review_in_sync()
@@ -82,7 +82,7 @@ class Replication:
         known.follow(partition)
 
     def forget(self, partition: Partition) -> None:
-        """The replica is gone from this broker."""
+        """The replica was removed from this broker."""
         for fetcher in self._fetchers.values():
             fetcher.leave(partition)
 
@@ -135,7 +135,7 @@ class Replication:
         except ApiError as error:
             log.info("%s keeps its in-sync set: %s", partition, error)
         if partition.leader_epoch != leader_epoch or partition.in_sync is not in_sync:
-            return  # another reign; its set was begun anew
+            return  # another leader epoch, with a new in-sync set
         if answer is None:
             self.failed_isr_updates += 1
             partition.in_sync_answered(None)

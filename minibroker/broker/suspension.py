@@ -1,8 +1,8 @@
 """A paused broker: it keeps its connections and data and processes nothing, as a process after SIGSTOP.
 
 What would make the broker act goes through here: its timers, requests of clients and of other brokers, the answers to
-its own requests, news of the controller. While it is paused they queue up, in order, and happen when it goes on. Disk
-work that was handed to a thread before comes to its end, as writes in the kernel do.
+its own requests, news of the controller. While it is paused they are queued, and processed in order on resume. Disk
+work that a thread has begun is finished, as the kernel finishes writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Suspension:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Now, or when the broker goes on."""
+        """Run `work` now, or on resume."""
         if self.paused:
             self._waiting.append(work)
         else:

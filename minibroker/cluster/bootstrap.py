@@ -1,4 +1,5 @@
-"""Taking over what lies in data directories and not in the controller's journal: a real Kafka's, or after a loss of it.
+"""Import topics from data directories whose controller journal lacks them: a real Kafka's, or after the journal was
+lost.
 
 Partitions and topic ids come from their directories; configs, features, broker configs and the next producer id from
 Kafka's metadata log, when it is there.
@@ -29,10 +30,8 @@ log = get_logger(__name__)
 def bootstrap(
     state: ControllerState, directories: Sequence[DataDirectory], *, new: bool, transaction_version: int | None
 ) -> None:
-    """Bring everything that `directories` hold into the metadata.
-
-    new: the journal had nothing, so Kafka's metadata log speaks if there is one. transaction_version: what the user
-    asked for, which wins over what the log says; None: nothing.
+    """Import everything that `directories` hold into the metadata. new: the journal was empty, so Kafka's metadata log
+    is read if there is one. transaction_version: the user's, which overrides the log's; None: unset.
 
     Raises ApiError KAFKA_STORAGE_ERROR for a metadata log that cannot be read, MalformedFile, StorageError.
     """

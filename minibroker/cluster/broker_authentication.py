@@ -23,7 +23,7 @@ RandomBytes = Callable[[int], bytes]
 
 
 class BrokerAuthenticationFailed(Exception):
-    """The other end does not know the secret, or does not speak this; the text says which."""
+    """The other end does not know the secret or does not speak this protocol; the text says which."""
 
 
 class ClientAuthenticator:
@@ -36,7 +36,7 @@ class ClientAuthenticator:
         self.hello = source.to_bytes(_ID_BYTES, "big", signed=True) + self._number
 
     def prove(self, challenge: bytes) -> bytes:
-        """The last step, after the other end's. Raises BrokerAuthenticationFailed."""
+        """The last step: check the other end's proof. Raises BrokerAuthenticationFailed."""
         if len(challenge) != 2 * NUMBER_BYTES:
             raise BrokerAuthenticationFailed(f"a challenge of {len(challenge)} bytes")
         numbers = self._number + challenge[:NUMBER_BYTES]
@@ -58,7 +58,7 @@ class ServerAuthenticator:
         self._expected = b""
 
     def step(self, data: bytes) -> bytes:
-        """What answers `data`; `source` is set by the last step. Raises BrokerAuthenticationFailed."""
+        """The answer to `data`; the last step sets `source`. Raises BrokerAuthenticationFailed."""
         if not self._expected:
             return self._challenge(data)
         if not hmac.compare_digest(self._expected, data):

@@ -126,7 +126,7 @@ class Cluster:
         try:
             self._start()
         except BaseException:
-            # Nothing may be written that calls the directories clean, or logs empty that were not looked at.
+            # Write nothing that marks the directories as clean, or logs as empty that were not read.
             for broker in self.brokers.values():
                 broker.kill()
             self.brokers.clear()
@@ -214,7 +214,7 @@ class Cluster:
 
     def _warn_of_short_sessions(self) -> None:
         beat, session = (self.settings.get_int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
-        if beat * 2 > session:  # Kafka says so as well, and goes on
+        if beat * 2 > session:  # Kafka logs this as well, and continues
             log.error(
                 "broker.heartbeat.interval.ms (%d) is above half of broker.session.timeout.ms (%d)", beat, session
             )
@@ -293,7 +293,7 @@ class Cluster:
         controller.replication.elect_missing()
 
     def set_hooks(self, hooks: BrokerHooks) -> None:
-        """They are told when a broker begins and ends to serve."""
+        """Call these hooks when a broker begins and stops serving."""
         self._running.hooks = hooks
 
     @property

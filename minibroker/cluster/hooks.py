@@ -12,12 +12,12 @@ Meter = Link
 
 
 class BrokerHooks(Protocol):
-    """Told when a broker begins and ends to serve, so that its port is opened and closed with it."""
+    """Called when a broker begins and stops serving, to open and close its port."""
 
     def started(self, node_id: int, dispatcher: Dispatcher) -> None: ...
 
     def stopped(self, node_id: int) -> None:
-        """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
+        """The broker has stopped: close its clients' connections and accept none."""
 
     def removed(self, node_id: int) -> None:
         """It does not come back."""

@@ -15,11 +15,11 @@ _PATIENCE_TICKS = 6
 
 
 class Cuts:
-    """The links of a network that are cut, and what is on its way over them."""
+    """The links of a network that are cut, and the messages held on them."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        # By link: (the node it is for, its arrival).
+        # By link: (receiving node, what delivers the message).
         self._held: dict[frozenset[int], list[tuple[int, Callable[[], None]]]] = {}
 
     def __bool__(self) -> bool:
@@ -194,7 +194,7 @@ class Endpoint:
 
 
 def _told(error: Exception) -> ApiError:
-    """The error as the other side may see it: its own object, without the frames it was raised in."""
+    """A copy of the error for the other node, without its traceback."""
     if isinstance(error, ApiError):
         return ApiError(error.code, error.message)
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")

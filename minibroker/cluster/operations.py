@@ -39,9 +39,8 @@ class Home(Metadata, Protocol):
 
 class BrokerOperations:
     """All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
-    BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for brokers that are not there, or already.
-
-    nodes: every broker of the cluster, running or not. stopped: the cluster ends, no broker may come up any more.
+    BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for a broker that is missing or already registered. nodes:
+    every broker of the cluster, running or not. stopped: the cluster is shutting down and starts no broker any more.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class BrokerOperations:
 
     def kill_broker(self, node_id: int, *, unnoticed: bool = False) -> None:
         """As SIGKILL: nothing is flushed or closed. The controller learns of it at once, as if the session had timed
-        out in this moment; `unnoticed` leaves it to the session (broker.session.timeout.ms)."""
+        out at this moment; with `unnoticed` only when the session times out (broker.session.timeout.ms)."""
         broker = self._brokers.get(node_id)
         self._brokers.detach(broker)
         broker.kill()
@@ -93,10 +92,9 @@ class BrokerOperations:
             self._home.controller.replication.fence(node_id)
 
     def start_broker(self, node_id: int) -> Deferred[Broker]:
-        """Bring a stopped or killed broker back with what is on its disk. It needs a controller to register with.
-
-        Resolved once it serves; what its disk needs before (a clean end that is not over yet, recovery after an
-        unclean one) does not hold up the others.
+        """Start a stopped or killed broker again with the data on its disk. It needs a controller to register with.
+        Resolved once it serves. Disk work before that (a shutdown still in progress, recovery after an unclean one)
+        does not block the other brokers.
         """
         if node_id in self._brokers.by_id or node_id in self._starting:
             raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"broker {node_id} is running")
@@ -173,7 +171,7 @@ class BrokerOperations:
         self._network.cut(one, other)
 
     def mend_link(self, one: int, other: int) -> None:
-        """Let messages pass again. Held ones arrive if their sender still waits."""
+        """Let messages pass again. Held ones are delivered if their sender still waits."""
         self._check_link(one, other)
         self._network.mend(one, other)
 

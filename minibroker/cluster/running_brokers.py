@@ -30,8 +30,8 @@ from minibroker_storage.directory import DataDirectory
 
 
 class RunningBrokers:
-    """by_id: those that others can reach. hooks: told when one begins and ends to serve. meters: by broker; {} when
-    nothing is counted."""
+    """by_id: brokers that others can reach. hooks: called when one begins or stops serving. meters: by broker; {}
+    without metrics."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class RunningBrokers:
         return broker
 
     def attach(self, broker: Broker) -> None:
-        """Let others reach the broker, and it them; what was made for it is its own from here on."""
+        """Connect the broker with the others. From here on it owns what was created for it."""
         node_id = broker.node_id
         suspension, transport = self._prepared.pop(node_id)
         self._suspensions[node_id], self._transports[node_id] = suspension, transport
@@ -127,27 +127,26 @@ class RunningBrokers:
         return self._dispatchers[node_id]
 
     def set_tap(self, tap: Link | None, heard: Callable[[RequestContext, Refusal], None] | None = None) -> None:
-        """Have every request of a client, to any broker of now or later, go through `tap`, and the first refusal of
-        one that did not told to `heard`."""
+        """Send every client's request, to any broker, through `tap`; call `heard` with the first refusal of a request
+        that did not pass it."""
         self._tap, self._heard = tap, heard
         for node_id, dispatcher in self._dispatchers.items():
             dispatcher.link(Place.FAULTS_AND_TRACE, tap)
             self.by_id[node_id].refusals.heard = heard
 
     def set_broker_tap(self, tap: SentTap | None) -> None:
-        """Have every request that a broker, of now or later, sends to another, itself or the controller go through
-        `tap`, where it is sent."""
+        """Send every request of a broker to another, itself or the controller through `tap`, on the sender's side."""
         self._broker_tap = tap
         for transport in self._transports.values():
             transport.tap = tap
 
     def began(self, node_id: int) -> None:
-        """A broker that came to a running cluster serves."""
+        """A broker that was added to a running cluster begins to serve."""
         if self.hooks is not None:
             self.hooks.started(node_id, self._dispatchers[node_id])
 
     def detach(self, broker: Broker) -> None:
-        """The broker serves nothing more."""
+        """The broker has stopped serving."""
         if self.hooks is not None:
             self.hooks.stopped(broker.node_id)
         del self.by_id[broker.node_id]

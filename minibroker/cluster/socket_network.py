@@ -42,9 +42,9 @@ _LARGEST_FIRST_FRAME: Final = 256
 _AUTHENTICATE: Final = SaslAuthenticateRequest.__api_key__
 _AUTHENTICATE_VERSION: Final = 1
 _PROOF_MS: Final = 10_000
-"""How long an end may take to prove itself, of real time."""
+"""How long an end may take to authenticate, in real time."""
 _MOST_UNPROVEN: Final = 64
-"""Connections to one node that have not proven themselves yet; the oldest goes for one more."""
+"""Unauthenticated connections to one node at a time; a further one closes the oldest."""
 _CORRELATION_IDS: Final = 1 << 31
 _PATIENCE_TICKS: Final = 6
 _FIRST_STEP: Final = bytes(4)
@@ -110,7 +110,7 @@ class SocketNetwork:
         self.cuts.mend(one, other)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """Where a node is listening for the others. KeyError when it is not there."""
+        """The address at which a node listens for the others. Raises KeyError for an unknown node."""
         return self._served[node_id].address
 
     def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
@@ -155,7 +155,7 @@ class _Framed(asyncio.Protocol):
         self._made()
 
     def proven(self) -> None:
-        """The other end is a broker of the cluster: what it sends may be large."""
+        """The other end is an authenticated broker, so its frames may be large."""
         self._splitter.max_size = _LARGEST_FRAME
 
     def data_received(self, data: bytes) -> None:
@@ -409,7 +409,7 @@ class _Connection:
             call.answer.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {self._target} cannot be reached"))
 
     def close(self, *, told: bool) -> None:
-        """One of the two nodes is gone; `told`: the other one, which sends, still is there."""
+        """One of the two nodes has ended. told: whether the sending node still runs."""
         if not told:
             self._calls.clear()
         self.lost = True

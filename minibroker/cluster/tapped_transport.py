@@ -24,14 +24,14 @@ _frame_start = Struct(">ii").unpack_from
 
 
 class SentTap(Protocol):
-    """Stands between a broker that sends a request and the way to where it is sent."""
+    """Called with each request of a broker before it is sent."""
 
     def serve(self, tapped: TappedRequest) -> Deferred[Any]:
         """The response, its frame, or None where none comes."""
 
 
 class TappedTransport:
-    """A broker's end of the wire. tap: None, or what every request that it sends goes through first."""
+    """A broker's transport. tap: called with every request before it is sent, or None."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -56,13 +56,13 @@ class TappedTransport:
         return self.tap is None and self._inner.direct
 
     def forward(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
-        """On to where it was sent; fails when the broker is gone by now."""
+        """Send it on to its receiver; fails when the broker has ended in the meantime."""
         if self._closed:
             return failed(CloseConnection("fault: the broker that sent this is gone"))
         return self._inner.send(node_id, request, api_version)
 
     def close(self) -> None:
-        """The broker is gone: what is still kept from it is never sent."""
+        """The broker has ended: drop the requests that are still held."""
         self._closed = True
         self.tap = None
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KEPT: Final = 1000
-SHOWN_PER_SECOND: Final = 250
+SHOWN_PER_SECOND: Final = 150
 UNSEEN_PER_SECOND: Final = 20
 """Exchanges that are recorded a second, once more than KEPT came faster: with a page open, and with none."""
 POLICY: Final = (
@@ -36,14 +36,32 @@ _FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
 MOST_STREAMS: Final = 16
 _LOOK_SECONDS: Final = 0.2
 _BEAT_SECONDS: Final = 1.0
-_REST: Final = 40
-"""A stream rests so many times as long as it had the processor, or a page beside busy clients would cost them much."""
+_REST: Final = 80
+"""A stream rests this many times as long as its last update had the processor, on its own and the cluster's thread."""
 _LONGEST_REST_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 30.0
 _CHUNK: Final = 200
 
 InLoop = Callable[[Callable[[], Any]], Future[Any]]
 """Calls something on the cluster's thread."""
+
+
+class _Metered:
+    """Calls on the cluster's thread; `seconds`: the processor time of them."""
+
+    def __init__(self, in_loop: InLoop) -> None:
+        self._in_loop = in_loop
+        self.seconds = 0.0
+
+    def __call__(self, work: Callable[[], Any]) -> Future[Any]:
+        def metered() -> Any:
+            began = time.thread_time()
+            try:
+                return work()
+            finally:
+                self.seconds += time.thread_time() - began
+
+        return self._in_loop(metered)
 
 
 class LivePage:
@@ -70,7 +88,7 @@ class LivePage:
         if name == "":
             return "text/html; charset=utf-8", frame("minibroker", "live.js").encode()
         if name == "trace.jsonl":
-            _, recorded, _ = self._look(None, 0)
+            _, recorded, _ = self._look(self._in_loop, None, 0)
             return "application/jsonl; charset=utf-8", b"".join(_line(one) for one in recorded)
         if name not in _FILES:
             return None
@@ -93,13 +111,14 @@ class LivePage:
         try:
             yield b""
             before = self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
+            in_loop = _Metered(self._in_loop)
             seen: Recorder | None = None
             after, version, told, due = 0, 0, "", 0.0
             missed = False
             yield _event("begin", {})
             while not self._closed.is_set():
-                began = time.thread_time()
-                recorder, recorded, state = self._look(seen, after)
+                began, in_loop.seconds = time.thread_time(), 0.0
+                recorder, recorded, state = self._look(in_loop, seen, after)
                 if recorder is not seen:
                     if seen is not None:
                         yield _event("begin", {})
@@ -111,14 +130,14 @@ class LivePage:
                     missed |= 0 < after < recorded[-1].number - len(recorded)
                     after = recorded[-1].number
                 state["missed"] = missed = missed or (recorder is not None and recorder.left_out > before)
-                version, rows = self._in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
+                version, rows = in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
                 lasting = json.dumps({**state, "clock": state["clock"]["frozen"]})
                 if lasting != told or time.monotonic() >= due:
                     told, due = lasting, time.monotonic() + _BEAT_SECONDS
                     yield _event("state", state)
-                rest = _REST * (time.thread_time() - began)
+                rest = _REST * (time.thread_time() - began + in_loop.seconds)
                 self._closed.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
         finally:
             with suppress(RuntimeError):  # the loop is closed
@@ -131,7 +150,9 @@ class LivePage:
         self._recorder.pace(SHOWN_PER_SECOND if self._open else UNSEEN_PER_SECOND)
         return self._recorder.left_out
 
-    def _look(self, seen: Recorder | None, after: int) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
+    def _look(
+        self, in_loop: InLoop, seen: Recorder | None, after: int
+    ) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
         """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what
         is found is made to JSON on the caller's."""
 
@@ -142,7 +163,7 @@ class LivePage:
             waiting = [one for one in kept if one.outcome == "waiting" and one.fault]
             return recorder, [one for one in kept if one.number > since], waiting, self._state()
 
-        recorder, recorded, waiting, state = self._in_loop(look).result(_ANSWER_SECONDS)
+        recorder, recorded, waiting, state = in_loop(look).result(_ANSWER_SECONDS)
         recorded.sort(key=lambda one: one.number)
         return recorder, recorded, {**state, "waiting": [one.to_json() for one in waiting]}
 
