@@ -34,13 +34,8 @@ class Channel(Protocol):
 class ConnectionInfo:
     """The client of a connection, and the local address that it connected to.
 
-<<<<<<< HEAD
-    channel: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
-    authentication: the SASL exchange of the connection, None where the listener wants none.
-=======
-    link: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
+    channel: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
     without one. authentication: the SASL exchange of the connection, None where the listener wants none.
->>>>>>> page
     """
 
     client_host: str = ""
