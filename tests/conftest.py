@@ -58,8 +58,9 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them have the tests in the same order."""
-    items.sort(key=lambda item: item.path.parts)
+    """All of xdist's processes have the tests in the same order."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path.parts)
 
 
 gc.disable()  # collection leaves next to no garbage
@@ -68,6 +69,8 @@ gc.disable()  # collection leaves next to no garbage
 def pytest_collection_finish() -> None:
     """What was collected is there until the end: no search for garbage goes through it."""
     gc.freeze()
+    # What is frozen does not count as old, so that a full collection would come often, and find the same brokers alive.
+    gc.set_threshold(*gc.get_threshold()[:2], 60)
     gc.enable()
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from minibroker.coordinators.transactions.metadata import TransactionMetadata
+from minibroker.coordinators.transactions.records import record_of, tombstone_of
+from minibroker.coordinators.transactions.states import PREPARE_ABORT
 from minibroker.rules import rows as r
-from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, batch_fault, control_rows
+from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, batch_fault, control_rows, coordinator_rows
 from minibroker_protocol.records import (
     BatchHeader,
     Record,
@@ -15,6 +18,7 @@ from minibroker_protocol.records import (
     patch_offsets,
     rewrite_header,
 )
+from minibroker_storage.dump_decoders import decode_coordinator_record
 
 LOG = r.Log("", "t", 0)
 HEADER_SIZE = 61
@@ -77,3 +81,34 @@ def test_a_batch_by_itself(
         if found is not None:
             assert (found.rule, found.readable) == (rule, readable)
             assert (found.log, found.file, found.position, found.first_offset) == (LOG, "f", 7, 5)
+
+
+def test_a_state_has_the_same_row_in_every_version_and_layout() -> None:
+    state = TransactionMetadata(
+        transactional_id="a",
+        producer_id=3,
+        producer_epoch=2,
+        previous_producer_id=4,
+        last_producer_epoch=1,
+        timeout_ms=60_000,
+        state=PREPARE_ABORT,
+        partitions=frozenset({("t", 1), ("t", 0)}),
+        start_ms=5,
+        last_update_ms=6,
+    )
+    written = [
+        record_of(state, value_version=0, with_last_epoch=False),
+        record_of(state, value_version=1, with_last_epoch=True),
+        record_of(state, value_version=1, with_last_epoch=True, layout="kip-360"),
+        tombstone_of("a"),
+    ]
+    data = bytes(build_batch([Record(i, 7, one.key_bytes(), one.value_bytes()) for i, one in enumerate(written)]))
+    log, header = r.Log("", r.TRANSACTION_STATE, 0), parse_header(data)
+    *rows, gone = [tuple(row)[1:] for row in coordinator_rows(log, header, memoryview(data))]
+    fields = (header.partition_leader_epoch, "a", 3, 2, 60_000, "PrepareAbort", (("t", 0), ("t", 1)), 5, 6)
+    assert rows == [(offset, *fields) for offset in range(3)]
+    assert gone == (3, header.partition_leader_epoch, "a", r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
+    shown = [decode_coordinator_record(log.topic, one.key_bytes(), one.value_bytes()) or {} for one in written]
+    assert [(one["type"], one.get("version")) for one in shown] == [
+        ("TransactionLog", 0), ("TransactionLog", 1), ("LiteralTransactionLog", 1), ("TransactionLog", None)
+    ]  # fmt: skip
