@@ -91,11 +91,13 @@ class CoverageMap:
         """
         by_line = self._contexts(mutant)
         contexts = by_line.get(mutant.line, [])
-        if not contexts or "" in contexts:  # a line that runs at import: whatever runs anything of the file
+        names: set[str] = set()
+        if not contexts or "" in contexts:
+            # A line that runs at import: whatever runs anything of the file, and what is tested in its folder, as reading
+            # what a module declares runs nothing.
             contexts = [context for found in by_line.values() for context in found if context]
-        names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
-        if not names:  # of a file that only declares: whatever is tested in its folder
             names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
+        names |= {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
         programs = self._that_start_programs() - names  # they come last
         path = Path(mutant.path)
         own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name.removeprefix('minibroker_')}/"
