@@ -93,8 +93,8 @@ class CoverageMap:
         contexts = by_line.get(mutant.line, [])
         names: set[str] = set()
         if not contexts or "" in contexts:
-            # A line that runs at import: whatever runs anything of the file, and the tests of its folder, which may read
-            # what it declares without running any of it.
+            # A line that runs at import: whatever runs anything of the file, and the tests of its folder, which may
+            # read what it declares and run none of it.
             contexts = [context for found in by_line.values() for context in found if context]
             names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
         names |= {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)

@@ -98,7 +98,7 @@ def test_lookups_that_take_a_turn_each_are_all_answered(
 
     monkeypatch.setattr(list_offsets, "Brief", OneATurn)
     kind = m.ListOffsetsRequest
-    wanted = [kind.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(5)]
+    wanted = [kind.ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(5)]
     topics = [kind.ListOffsetsTopic(name=name, partitions=wanted) for name in ("t", "no")]
     for few in (topics, topics[:1]):
         pending = open_to_all.send(kind(replica_id=-1, topics=few), 7)
