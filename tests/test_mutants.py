@@ -143,6 +143,7 @@ class Map(CoverageMap):
 
 HERE = "tests/minibroker/partitions/test_in_sync.py::test_a"
 ROOM = "tests/minibroker/partitions/test_a.py::test_a"
+BESIDE = "tests/minibroker/partitions/test_b.py::test_b"
 THERE = "tests/minibroker/cluster/test_x.py::test"
 
 
@@ -152,6 +153,13 @@ def test_tests_of_protocol_and_storage_are_in_folders_of_shorter_names() -> None
     coverage._contexts = lambda _: {90: [f"{name}|run" for name in coverage.seconds]}  # type: ignore[method-assign]
     mutant = replace(drawn(3, 1, "storage/segment")[0], line=90, before="")
     assert coverage.tests(mutant, 40)[0] == storage
+
+
+def test_tests_of_the_folder_that_do_not_run_the_line_come_after_those_that_do() -> None:
+    coverage = Map()
+    coverage.seconds |= dict.fromkeys((BESIDE,), 0.01)
+    mutant = replace(drawn(3, 1, "in_sync")[0], line=90, before="")
+    assert coverage.tests(mutant, 40) == [HERE, ROOM, f"{THERE}_quick", f"{THERE}_slow", BESIDE]
 
 
 @pytest.mark.parametrize(("line", "limit", "count"), [(90, 40, 4), (90, 2.2, 3), (1, 40, 4)])

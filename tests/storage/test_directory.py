@@ -217,3 +217,16 @@ def test_a_clean_end_outlives_a_power_cut() -> None:
     assert {path: left[path] for path in there.keys() - earlier} == {
         path: there[path] for path in there.keys() - earlier
     }
+
+
+def test_only_what_was_renamed_for_its_deletion_is_removed() -> None:
+    disk = MemoryDisk()
+    directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)
+    kept = {"t-0", "a.b-0", "x.-delete-0", "x-delete", "t-0.abc-future"}
+    for name in {*kept, "t-0.abc-delete", "a.b-1.abc-delete"}:
+        disk.make_dir(name)
+    disk.write_atomic("file.abc-delete", b"")
+    before = set(disk.list())
+    directory.remove_deleted()
+    assert before - set(disk.list()) == {"t-0.abc-delete", "a.b-1.abc-delete"}
+    directory.release()

@@ -56,6 +56,7 @@ class MemorySide(Side):
         self.cluster = MemoryCluster(OURS)
 
     def ask(self, request: Request, version: int) -> Any:
+        self.cluster.broker.refusals.clear()  # the reason of an error is its own, not that of one before
         try:
             pending, waited = self.cluster.send(request, version), 0.0
             while not pending.done and waited < 1000 * ANSWER_SECONDS:

@@ -91,12 +91,15 @@ class CoverageMap:
         """
         by_line = self._contexts(mutant)
         contexts = by_line.get(mutant.line, [])
-        if not contexts or "" in contexts:  # a line that runs at import: whatever runs anything of the file
+        at_import = not contexts or "" in contexts
+        if at_import:  # whatever runs anything of the file
             contexts = [context for found in by_line.values() for context in found if context]
         names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
-        if not names:  # of a file that only declares: whatever is tested in its folder
-            names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
-        programs = self._that_start_programs() - names  # they come last
+        # The tests of its folder may read what the line declares, or use what it made for another test, and not run it.
+        beside = {name for name in self.seconds if name.startswith(test_folder(mutant))} - names
+        if at_import:
+            names, beside = names | beside, set()
+        programs = self._that_start_programs() - names - beside  # they come last
         path = Path(mutant.path)
         own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name.removeprefix('minibroker_')}/"
         readers = self._readers(mutant, by_line)
@@ -104,14 +107,15 @@ class CoverageMap:
         rows = Counter[str]()
         turns: dict[str, int] = {}
         quick_first = sorted(
-            (names | programs | readers) & self.seconds.keys(), key=lambda name: (self.seconds[name], name)
+            (names | beside | programs | readers) & self.seconds.keys(), key=lambda name: (self.seconds[name], name)
         )
         for name in quick_first:
             rows[table := name.partition("[")[0]] += 1
             turns[name] = rows[table].bit_length()
 
         def place(name: str) -> tuple[bool | int, ...]:
-            return name not in readers, name in programs, own not in name, room not in name, turns[name]
+            last = (name in programs, name in beside)
+            return name not in readers, *last, own not in name, room not in name, turns[name]
 
         ordered = sorted(quick_first, key=place)
         tests, total = [], 0.0

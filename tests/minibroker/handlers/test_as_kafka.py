@@ -28,6 +28,7 @@ def cluster() -> Iterator[MemoryCluster]:
 
 
 def ask(cluster: MemoryCluster, request: Request, version: int) -> Any:
+    cluster.broker.refusals.clear()  # the reason of an error is its own, not that of one before
     answer = cluster.send(request, version)
     cluster.timers.advance(1)
     return answer.result()

@@ -82,8 +82,9 @@ def test_many_are_refused_as_few_are(guarded: MemoryCluster, place: str) -> None
     check(guarded, place)
 
 
+@pytest.mark.parametrize("count", [1, 5, SOME])
 def test_lookups_that_take_a_turn_each_are_all_answered(
-    open_to_all: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+    open_to_all: MemoryCluster, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     class OneATurn:
         """Says after the first step that a turn is over."""
@@ -98,10 +99,10 @@ def test_lookups_that_take_a_turn_each_are_all_answered(
 
     monkeypatch.setattr(list_offsets, "Brief", OneATurn)
     kind = m.ListOffsetsRequest
-    wanted = [kind.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(5)]
+    wanted = [kind.ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(count)]
     topics = [kind.ListOffsetsTopic(name=name, partitions=wanted) for name in ("t", "no")]
     for few in (topics, topics[:1]):
         pending = open_to_all.send(kind(replica_id=-1, topics=few), 7)
         open_to_all.timers.advance(1000)
         found = [[(one.error_code, one.offset) for one in topic.partitions] for topic in pending.result().topics]
-        assert found == [[(0, 0)] * 5, [(3, -1)] * 5][: len(few)]
+        assert found == [[(0, 0)] * count, [(3, -1)] * count][: len(few)]

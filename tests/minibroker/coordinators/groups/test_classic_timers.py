@@ -54,6 +54,18 @@ def test_the_session_of_who_waited_for_the_assignment_begins_with_it(client: Gro
     assert first not in members(client)
 
 
+def test_a_coordinator_that_lost_its_partition_ends_no_session(client: GroupClient) -> None:
+    """Its timers would otherwise write of members that another coordinator, or this one anew, keeps."""
+    member = client.stable()
+    service = client.broker.coordinators.groups
+    before = client.timers.armed
+    group = client.classic()
+    service.resigned(service.partition_for("g"))
+    assert client.timers.armed < before
+    client.advance(2 * SESSION)
+    assert list(group.members) == [member]
+
+
 @pytest.mark.parametrize("silent_ms", [SESSION - 1, SESSION + 1])
 def test_a_session_is_armed_again_by_the_answer_to_sync(client: GroupClient, silent_ms: int) -> None:
     first, second = completing(client)
