@@ -23,7 +23,7 @@ __tracebackhide__ = True  # pytest shows the line of the test
 
 
 class Runner(Protocol):
-    """Something that runs a broker elsewhere; both results arrive on another thread."""
+    """Runs a broker on another thread or in another process; both results arrive on another thread."""
 
     def start(self) -> Future[str]:
         """Holds the bootstrap servers once the broker serves."""
@@ -42,7 +42,7 @@ class Runner(Protocol):
         """Address of the live page, with its token, once the broker serves; "" without."""
 
     def caller(self) -> Caller:
-        """How the running broker is asked to do something."""
+        """Runs commands on the broker."""
 
 
 class Minibroker(Controlled):
@@ -160,7 +160,7 @@ class Minibroker(Controlled):
     # -- from ordinary code --------------------------------------------------------------------------------------------
 
     def start(self) -> Minibroker:
-        """Start, and return once every port is served."""
+        """Start the broker; returns once every port is served."""
         from minibroker.server.service import StartError
 
         try:
@@ -170,7 +170,8 @@ class Minibroker(Controlled):
         return self
 
     def stop(self) -> None:
-        """Stop, and return once no thread, socket, file or temporary directory is left. Harmless when stopped."""
+        """Stop the broker; returns once no thread, socket, file or temporary directory is left. No effect on a stopped
+        one."""
         runner = self._release()
         if runner is not None:
             try:
