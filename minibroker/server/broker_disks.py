@@ -107,7 +107,7 @@ def _check_layout(root: str, count: int) -> None:
 
 
 def _is_strange(name: str) -> bool:
-    """Whether an entry of this name belongs to no data directory; a broker must not start on a directory that has one."""
+    """Whether no data directory has an entry of this name; a broker must not start on a directory that has one."""
     if name.startswith(".") or name == "lost+found":
         return False
     return partition_of(name) is None and not name.startswith(_FILES)
