@@ -78,7 +78,7 @@ class Exchange:
 
 class Controlled:
     """A test broker, in this process or elsewhere: its three groups of commands, and what it stores, for the assertions
-    of a test. Each method has a twin for coroutines, ``…_async``."""
+    of a test. Each method also exists for coroutines, as ``…_async``."""
 
     @property
     def control(self) -> Control:

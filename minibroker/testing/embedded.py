@@ -48,15 +48,15 @@ class Runner(Protocol):
 class Minibroker(Controlled):
     """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
 
-    brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
-    start. data_dir: kept, and locked while in use; without it everything is gone at the end, from memory (`ephemeral`)
-    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version: the release
-    of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run in a child process, which
-    ends with this one however that ends, instead of a thread. record: how many of the last exchanges to keep for
-    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show
-    what happens in a browser, at `page_url`.
+    brokers: their number. port: of the first broker, 0 for free ports; ports: one for each broker. topics: name →
+    partitions, created at start. data_dir: kept, and locked while in use; without it all data is deleted at the end,
+    from memory (`ephemeral`) or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or
+    2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run
+    in a child process, which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for
+    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show what
+    happens in a browser, at `page_url`.
 
-    Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
+    Raises ConfigError for invalid options, when constructed; StartError when the broker cannot start.
     """
 
     def __init__(
