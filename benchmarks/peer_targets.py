@@ -83,6 +83,6 @@ class TestKitTarget(PeerTarget):
     name, peer_name = "KafkaClusterTestKit 4.3.1", "test-kit"
 
     def _ask_to_end(self, process: subprocess.Popen[str]) -> None:
-        """It ends, in good order, with its input."""
+        """It shuts down cleanly when its input is closed."""
         if process.stdin:
             process.stdin.close()

@@ -47,7 +47,7 @@ class Target(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop in good order."""
+        """Stop cleanly."""
 
     @abstractmethod
     def close(self) -> None:

@@ -193,7 +193,7 @@ def _lost(error: OSError) -> int:
     # Windows says "invalid argument" of a pipe that was closed.
     if error.errno in (errno.EPIPE, errno.EINVAL):
         return EXIT_BROKEN_PIPE
-    print(f"minibroker: what there is to say cannot be written to stdout: {error.strerror}", file=sys.stderr)
+    print(f"minibroker: cannot write to stdout: {error.strerror}", file=sys.stderr)
     return EXIT_FAILED
 
 

@@ -44,7 +44,7 @@ def api_commands() -> str:
 
 
 def api_actions() -> str:
-    """What a rule can do to a request."""
+    """The actions of fault rules."""
     from minibroker.faults.actions import ACTIONS
 
     lines = ["| class of `minibroker.faults` | as JSON | |", "|---|---|---|"]

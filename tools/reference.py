@@ -129,7 +129,7 @@ def ignored_variables_table() -> str:
 
 
 def audit_rules_table() -> str:
-    """What the audit judges by."""
+    """The rules of the audit."""
     from minibroker.rules.rules import RULES
 
     lines = ["| rule | what it promises | source | severity | evidence |", "|---|---|---|---|---|"]
@@ -140,7 +140,7 @@ def audit_rules_table() -> str:
 
 
 def audit_remedies_table() -> str:
-    """What an operator can do about a finding."""
+    """The remedies for each finding."""
     from minibroker.rules.rules import RULES
 
     of: dict[tuple[str, str], list[str]] = {}

@@ -43,7 +43,7 @@ class FetchTarget:
         return (self.topic, self.topic_id, self.index)
 
     def update(self, other: FetchTarget) -> None:
-        """Take the new limits from the request; keep what the last response told the client."""
+        """Take position and limits from the request; keep what the last response told the client."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch

@@ -77,7 +77,7 @@ def _rows() -> Iterable[ConfigKey]:
 
 
 GROUP_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in _rows()})
-"""Those of share and streams groups are told and remembered; such groups are not served."""
+"""Settings of share and streams groups are stored and described; such groups are not served."""
 
 
 def validate_group_config(overrides: Mapping[str, str], settings: Settings) -> dict[str, Value]:
@@ -100,7 +100,7 @@ def validate_group_config(overrides: Mapping[str, str], settings: Settings) -> d
 
 
 def _check_bounds(name: str, value: Value, settings: Settings) -> None:
-    """What the broker lets a group set."""
+    """Check a value against the bounds that the broker sets for groups."""
     kind, _, rest = name.partition(".")
     rest = rest.removeprefix("num.")
     least, most = (settings.value_of(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))

@@ -37,7 +37,7 @@ _INTERNAL = frozenset(
         "unstable.feature.versions.enable",
     }
 )
-"""Those that Kafka does not show."""
+"""Ignored names that DescribeConfigs of Kafka does not show."""
 
 # What apache/kafka's image keeps out of server.properties: options of its JVM and of log4j.
 JVM_VARIABLES = frozenset(

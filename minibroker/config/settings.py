@@ -1,4 +1,4 @@
-"""Configuration as immutable snapshots: what the user gave, what was altered since, and Kafka's defaults below both."""
+"""Configuration as immutable snapshots: the user's settings, later changes, and Kafka's defaults below both."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ class Settings:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """What a log of a topic with these overrides obeys. Raises ConfigError as `validate_topic_config` finds it."""
+        """The log configuration of a topic with these overrides. Raises ConfigError as `validate_topic_config` finds
+        it."""
         values = self._effective(topic_overrides or {})
         fields: dict[str, Any] = {}
         for name, value in values.items():
@@ -182,7 +183,7 @@ class Settings:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def altered(self, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> Settings:
-        """A snapshot with one or both dynamic layers replaced whole; what was given at the start stays."""
+        """A snapshot with one or both dynamic layers replaced; the static layer stays."""
         layers: dict[ConfigSource, Mapping[str, Any]] = dict(self._layers)
         unknown = dict(self.unknown)
         for source, changes in (
@@ -225,7 +226,7 @@ class Settings:
         return known + [self._unknown_entry(name) for name in given if names is None or name in names]
 
     def _unknown_entry(self, name: str) -> ConfigEntry:
-        """Its value may be a secret, so it is not told."""
+        """An unknown setting. Its value may be a secret, so it is not shown."""
         sources = sorted(source for source, held in self.unknown.items() if name in held)
         synonyms = tuple(ConfigSynonym(name, None, source) for source in sources)
         return ConfigEntry(name, None, sources[0], True, ConfigType.UNKNOWN, "", synonyms)
@@ -322,7 +323,7 @@ class Settings:
                 raise ConfigError(f"{name} must be unlimited (-1) or, equal or greater than 1")
 
 
-# What AbstractKafkaConfig and GroupCoordinatorConfig hold against each other.
+# Checks of several settings together, as in AbstractKafkaConfig and GroupCoordinatorConfig.
 _ORDERED = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
     ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
@@ -359,7 +360,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """(configuration, warnings) of ``KAFKA_*`` variables, by the rule of the apache/kafka image.
 
-    ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names that no Kafka knows only earn a warning:
+    ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names unknown to Kafka cause only a warning:
     variables of other programs share the prefix.
     """
     found: dict[str, str] = {}
@@ -445,7 +446,8 @@ def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
 
 
 def _dynamic_only(changes: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, None]]:
-    """(known settings, unknown names in their order). Raises ConfigError for what may not change."""
+    """(known settings, unknown names in their order). Raises ConfigError for a setting that cannot change at run
+    time."""
     known = BROKER_KEYS if all(name in BROKER_KEYS for name in changes) else {**_unused(), **BROKER_KEYS}
     fixed = [name for name in changes if name in known and not known[name].dynamic]
     if fixed:

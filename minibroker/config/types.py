@@ -46,7 +46,7 @@ class ConfigType(IntEnum):
 
 
 class Scope(Enum):
-    """What a key configures; MINIBROKER: the broker, and only this one has it."""
+    """What a key configures; MINIBROKER: the broker, by a setting that Kafka lacks."""
 
     BROKER = "broker"
     TOPIC = "topic"

@@ -1,8 +1,8 @@
 """Kafka 4.4's broker settings that change nothing here: threads, quorum, quotas, Kerberos, tiered storage, share group.
 
-They are taken, logged once, and shown by DescribeConfigs with Kafka's types and defaults. A server.properties written
-for Kafka then starts this broker as well. `unused.txt` has a line for each: name, type, default (- for none, "" for the
-empty text), and `dynamic` where it may change while a broker runs.
+They are accepted, logged once, and shown by DescribeConfigs with Kafka's types and defaults. A server.properties
+written for Kafka then starts this broker as well. `unused.txt` has a line for each: name, type, default (- for none, ""
+for the empty text), and `dynamic` where it may change while a broker runs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __tracebackhide__ = True  # pytest shows the line of the test
 
 
 class NeverFired(AssertionError):
-    """A rule was set and no request came that it could act on; the test proved nothing about it."""
+    """A rule was set and never acted, so the test proved nothing about it."""
 
 
 class Control(CommandGroup):
@@ -43,7 +43,7 @@ class Control(CommandGroup):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """Brokers, topics with their leaders, and whose transaction markers are held."""
+        """Brokers, topics with their leaders, and the transactional ids whose markers are held."""
         found: dict[str, Any] = self._ask("cluster.describe")
         return found
 
@@ -65,7 +65,7 @@ class Fault(CommandGroup):
 
     @property
     def fired(self) -> int:
-        """How many requests it acted on."""
+        """How many requests the rule acted on."""
         return int(self._now()["fired"])
 
     @property
@@ -75,16 +75,16 @@ class Fault(CommandGroup):
 
     @property
     def held(self) -> int:
-        """How many requests or answers it keeps now."""
+        """How many requests or answers the rule holds now."""
         return int(self._now()["held"])
 
     @property
     def hits(self) -> list[dict[str, Any]]:
-        """The last hundred requests it acted on: api, version, client_id, correlation_id, broker."""
+        """The last hundred requests the rule acted on: api, version, client_id, correlation_id, broker."""
         return list(self._now()["hits"])
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
-        """Returns once it has acted `times` times; TimeoutError after `timeout` seconds."""
+        """Wait until the rule has acted `times` times; TimeoutError after `timeout` seconds."""
         found = self._ask("fault.wait", id=self.id, times=times, timeout_ms=round(timeout * 1000))
         if found["fired"] < times:
             raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}")
@@ -92,11 +92,11 @@ class Fault(CommandGroup):
     wait_async = in_thread(wait)
 
     def release(self, count: int | None = None) -> int:
-        """Let what it holds go on, the oldest first; how many there were."""
+        """Release held requests, the oldest first; how many were released."""
         return int(self._ask("fault.release", id=self.id, count=count)["released"])
 
     def remove(self) -> None:
-        """Take the rule away; harmless when it is gone. Connections whose requests it holds are closed."""
+        """Remove the rule; no effect when it was removed before. Connections whose requests it holds are closed."""
         if self._final is None:
             self._final = self._ask("fault.remove", id=self.id)
 
@@ -151,13 +151,13 @@ class Faults(CommandGroup):
         broker: int | None = None,
         between_brokers: bool = False,
     ) -> Fault:
-        """Set a rule: do `action` to requests of `api` (None: any) that have all of what else is given.
+        """Set a rule: do `action` to requests of `api` (None: any) that match all other arguments.
 
         It acts on the `nth` fitting request and the following, `times` in all (None: without end), each with
-        `probability`, drawn from `seed`. expected: `verify` insists that it has acted. versions, sequence: one, or the
-        lowest and the highest. client_id, topic, group, transactional_id: ``*`` and ``?`` match. broker: node id, -1
-        for the controller. between_brokers: not requests of clients but those that brokers send; their client id is
-        ``broker-N``. Raises FaultError for a rule that can never act, or whose values make no sense.
+        `probability`, drawn from `seed`. expected: `verify` fails if the rule has not acted. versions, sequence: one,
+        or the lowest and the highest. client_id, topic, group, transactional_id: ``*`` and ``?`` match. broker: node
+        id, -1 for the controller. between_brokers: not requests of clients but those that brokers send; their client id
+        is ``broker-N``. Raises FaultError for a rule that can never act, or whose values make no sense.
         """
         match = {
             "versions": versions,
@@ -189,12 +189,12 @@ class Faults(CommandGroup):
         return fault
 
     def list(self) -> list[dict[str, Any]]:
-        """Every rule that is set, by whomever."""
+        """Every rule that is set, by any client of the control API."""
         found: list[dict[str, Any]] = self._ask("fault.list")
         return found
 
     def clear(self) -> None:
-        """Take all rules away, by whomever they were set."""
+        """Remove all rules, also those of other clients of the control API."""
         for given in self._ask("fault.clear"):
             for fault in self._set:
                 if fault.id == given["id"]:
@@ -202,7 +202,7 @@ class Faults(CommandGroup):
         self._set = []
 
     def verify(self) -> None:
-        """Take all rules away; NeverFired when one that was set here has not acted."""
+        """Remove all rules. Raises NeverFired when one that was set here has not acted."""
         mine = self._set
         self.clear()
         for fault in mine:
@@ -219,15 +219,15 @@ class Clock(CommandGroup):
 
     @property
     def frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether the clock is frozen."""
         return bool(self._ask("clock.get")["frozen"])
 
     def freeze(self) -> int:
-        """Stop it; the time (ms) it stands at."""
+        """Freeze the clock; returns its time (ms)."""
         return int(self._ask("clock.freeze")["now_ms"])
 
     def unfreeze(self) -> None:
-        """Let it run on from where it stands."""
+        """Unfreeze the clock: it runs on from its current time."""
         self._ask("clock.unfreeze")
 
     def advance(
@@ -240,7 +240,8 @@ class Clock(CommandGroup):
         ms: float = 0.0,
         sessions: bool = False,
     ) -> int:
-        """Move it forward by the sum of these; what falls due on the way has run when this returns. The new time (ms).
+        """Move the clock forward by the sum of these. Timers that fall due on the way have run when this returns.
+        Returns the new time (ms).
 
         Group sessions follow real time. With `sessions` those that are no longer than the jump end as well, and
         rebalance timeouts, as if no member had sent a heartbeat in all that time: live members have to join again.

@@ -1,4 +1,4 @@
-"""The command `minibroker control`: any command of the control API of a broker that runs."""
+"""The command `minibroker control`: runs any command of a running broker's control API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when done, with the result as JSON on stdout; 1 when refused; 2 for arguments that make no sense."""
+    """Exit status: 0 when done, with the result as JSON on stdout; 1 when refused; 2 for invalid arguments."""
     try:
         if arguments.describe:
             print(json.dumps(_described(), indent=1))
@@ -102,7 +102,7 @@ def read_token(path: str) -> str:
 
 
 def parse_value(text: str) -> tuple[str, Any]:
-    """``name=value``, the value as JSON if it is any."""
+    """``name=value``; the value is parsed as JSON where it is valid JSON, and is text elsewhere."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise FaultError(f"expected NAME=VALUE, got {text!r}")

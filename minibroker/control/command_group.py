@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """Runs a command where the broker is, and returns its result; FaultError for what cannot be."""
+    """Runs a command on the broker and returns its result. Raises FaultError for an invalid command."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any: ...
 
@@ -27,8 +27,8 @@ _OF_THE_COMMAND: Final = (FaultError, ApiError)
 
 
 class CommandGroup:
-    """Commands of one caller. Raises FaultError for arguments that make no sense, ApiError for what the cluster
-    refuses; neither shows where in the broker it came from."""
+    """Commands of one caller. Raises FaultError for invalid arguments, ApiError for what the cluster refuses; both
+    without the broker's traceback."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -41,7 +41,7 @@ class CommandGroup:
 
 
 def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The twin of a method for coroutines, which does not hold the event loop up."""
+    """The same method for coroutines; it does not block the event loop."""
 
     @functools.wraps(method)
     async def twin(*args: P.args, **kwargs: P.kwargs) -> R:

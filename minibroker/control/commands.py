@@ -62,7 +62,7 @@ class Commands:
         return command(self, **arguments)
 
     def close(self) -> None:
-        """Take every rule away, so that no request is held any longer."""
+        """Remove every rule, so that no request is held any longer."""
         self.engine.clear()
 
     def set_recorder(self, recorder: Recorder | None) -> None:
@@ -90,11 +90,11 @@ class Commands:
         return [_rule(rule) for rule in self.engine.rules.values()]
 
     def _get(self, *, id: int) -> dict[str, Any]:
-        """One rule, and what became of it."""
+        """One rule, with its counts."""
         return _rule(self.engine.get(id))
 
     def _wait(self, *, id: int, times: int = 1, timeout_ms: int = 10_000) -> Deferred[dict[str, Any]]:
-        """One rule, once it has acted `times` times or the time, of the real clock, is up."""
+        """One rule, once it has acted `times` times or the timeout (real time) has passed."""
         rule = self.engine.get(id)
 
         async def waited() -> dict[str, Any]:
@@ -104,17 +104,17 @@ class Commands:
         return spawn(waited())
 
     def _release(self, *, id: int, count: int | None = None) -> dict[str, Any]:
-        """Let requests that a rule holds go on, the oldest first."""
+        """Release the requests that a rule holds, the oldest first."""
         rule = self.engine.get(id)
         released = rule.release(count)
         return {**_rule(rule), "released": released}
 
     def _remove(self, *, id: int) -> dict[str, Any]:
-        """Take a rule away; connections whose requests it holds are closed."""
+        """Remove a rule; connections whose requests it holds are closed."""
         return _rule(self.engine.remove(id))
 
     def _clear(self) -> list[dict[str, Any]]:
-        """Take all rules away; what became of them."""
+        """Remove all rules; returns them with their counts."""
         rules = [_rule(rule) for rule in self.engine.rules.values()]
         self.engine.clear()
         return rules
@@ -127,12 +127,12 @@ class Commands:
         return {"now_ms": clock.now_ms(), "frozen": clock.frozen}
 
     def _freeze(self) -> dict[str, Any]:
-        """Stop the broker clock."""
+        """Freeze the broker clock."""
         self._cluster.clock.freeze()
         return self._clock()
 
     def _unfreeze(self) -> dict[str, Any]:
-        """Let the broker clock run on from where it stands."""
+        """Unfreeze the broker clock: it runs on from its current time."""
         self._cluster.clock.unfreeze()
         return self._clock()
 
@@ -211,7 +211,7 @@ class Commands:
         return sorted(found, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
 
     def _describe(self) -> dict[str, Any]:
-        """Brokers that run and all there are, topics with their leaders, and whose transaction markers are held."""
+        """Running brokers, all brokers, topics with their leaders, and the transactional ids whose markers are held."""
         image = self._cluster.image
         return {
             "brokers": sorted(self._cluster.brokers),

@@ -17,7 +17,7 @@ _SLACK_SECONDS = 30.0
 
 
 class ControlError(Exception):
-    """The control API did not do what was asked; the text is one line that says why."""
+    """The control API could not run the command; the text is one line that says why."""
 
 
 class HttpCaller:

@@ -1,6 +1,6 @@
 """The live page of a cluster: its files, what has been recorded, and what the cluster does now.
 
-To show it wants no token. What it does on a click it asks the control API for, which does.
+Viewing it needs no token. Its buttons call the control API, which needs one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LivePage:
         self._closed.set()
 
     def file(self, name: str) -> tuple[str, bytes] | None:
-        """Content type and content of what the page loads; None for what there is not."""
+        """Content type and content of a file that the page loads; None for an unknown name."""
         if name == "":
             return "text/html; charset=utf-8", frame("minibroker", "live.js").encode()
         if name == "trace.jsonl":
@@ -96,10 +96,10 @@ class LivePage:
         return _TYPES[name.rpartition(".")[2]], (source / name).read_bytes()
 
     def events(self) -> Generator[bytes] | None:
-        """Server-sent events, without end; None when too many read them already.
+        """Server-sent events, without end; None when MOST_STREAMS are open already.
 
-        ``begin`` when all that was shown before is void; ``exchanges``: a list of those that are over, in the order of
-        their numbers; ``rows``: see `live_state.Row`; ``state`` when it changes, and each second.
+        ``begin``: discard everything shown before; ``exchanges``: a list of finished ones, in the order of their
+        numbers; ``rows``: see `live_state.Row`; ``state`` when it changes, and each second.
         """
         if not self._streams.acquire(blocking=False):
             return None
@@ -153,8 +153,8 @@ class LivePage:
     def _look(
         self, in_loop: InLoop, seen: Recorder | None, after: int
     ) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
-        """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what
-        is found is made to JSON on the caller's."""
+        """What is new since `after`, or everything if another recorder took over. Takes little time of the cluster's
+        thread: the JSON is made on the caller's."""
 
         def look() -> tuple[Recorder | None, list[Recorded], list[Recorded], dict[str, Any]]:
             recorder = self._commands.tap.recorder

@@ -1,4 +1,4 @@
-"""What a live page is told of brokers, partitions, groups and transactional ids: some of them at each look."""
+"""The state of brokers, partitions, groups and transactional ids for the live page, read some rows at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from minibroker.metadata.image import PartitionImage, TopicImage
 
 Row = dict[str, Any]
-"""kind: partition, group, transaction or broker; name; gone: true for what there is no longer; or what it is like."""
+"""kind: partition, group, transaction or broker; name; then either gone: true, for one that was removed, or its
+state."""
 
 AT_A_LOOK: Final = 250
 """Rows that are read in one turn of the loop: 2 to 3 ms."""
@@ -30,7 +31,7 @@ _SHOWN: Final = 50
 
 
 class LiveState:
-    """The rows as they were seen last. Nothing is read while no page asks."""
+    """The rows as they were read last. Nothing is read while no page is open."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

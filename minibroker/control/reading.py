@@ -77,8 +77,8 @@ class Exchange:
 
 
 class Controlled:
-    """A test broker, wherever it runs: the three groups of commands of its `control`, and what is on it, for the
-    assertions of a test. Each method has a twin for coroutines, ``…_async``."""
+    """A test broker, in this process or elsewhere: its three groups of commands, and what it stores, for the assertions
+    of a test. Each method also exists for coroutines, as ``…_async``."""
 
     @property
     def control(self) -> Control:

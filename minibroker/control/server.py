@@ -1,6 +1,6 @@
 """The control API over HTTP: one POST a command, JSON in and out, authenticated by a token.
 
-Off unless asked for. Runs in threads of its own, so that waiting for a fault blocks no client; the commands themselves
+Off by default. Runs in threads of its own, so that waiting for a fault blocks no client; the commands themselves
 run where the cluster does.
 """
 
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self._look)
 
     def _show(self, page: LivePage) -> None:
-        """The live page and what it loads, to anybody who may see it: without the token it only shows."""
+        """Serve the live page and its files. This needs no token: without one the page only shows."""
         try:
             self._check_page()
             found = page.events() if self.path == f"{_PAGE}/events" else page.file(self.path.removeprefix(f"{_PAGE}/"))
@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class refuses before any of ours is called: broken requests, other methods."""
+        """Answer what the base class refuses before a handler is called: broken requests, other methods."""
         self.close_connection = True
         self.request_version = self.protocol_version  # or what was no HTTP at all would be answered without a head
         if self.command == "HEAD":
@@ -276,8 +276,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _check_origin(self) -> None:
-        """Another page in a browser must not reach this: neither from its origin nor under a name made to point
-        here."""
+        """Refuse requests of other pages in a browser: from another origin, or under a host name that was made to point
+        here (DNS rebinding)."""
         origin, host = self.headers.get("Origin"), self.headers.get("Host", "")
         if origin is not None and (self.server.control.page is None or origin.lower() != f"http://{host}".lower()):
             raise _Refused(403, "ORIGIN", "requests of other web pages are not served")

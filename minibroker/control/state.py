@@ -22,47 +22,48 @@ class State(CommandGroup):
         self._ask("state.create_topic", topic=topic, partitions=partitions, replication_factor=replication_factor)
 
     def lose_producer_state(self, *, topic: str, partition: int, producer_id: int | None = None) -> list[int]:
-        """Have the leader forget one producer id, or all it knows, as when its state was lost; the ids it knew."""
+        """Make the leader forget one producer id, or all of them, as when its state was lost. Returns the forgotten
+        ids."""
         return cast(
             "list[int]",
             self._ask("state.lose_producer_state", topic=topic, partition=partition, producer_id=producer_id),
         )
 
     def lose_producers(self, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
-        """Have the leader lose producers the way `cause` does: expiration, retention, delete-records or lost-tail (from
-        `offset` on); their ids."""
+        """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset`
+        on). Returns their ids."""
         return cast(
             "list[int]", self._ask("state.lose_producers", topic=topic, partition=partition, cause=cause, offset=offset)
         )
 
     def set_sequence(self, *, topic: str, partition: int, producer_id: int, last_sequence: int) -> None:
-        """Have the leader remember `last_sequence` as a producer's last one, such as one before 2147483647."""
+        """Set a producer's last sequence on the leader, such as one just before 2147483647, where it wraps."""
         self._ask(
             "state.set_sequence", topic=topic, partition=partition, producer_id=producer_id, last_sequence=last_sequence
         )
 
     def truncate_tail(self, *, topic: str, partition: int, offset: int) -> int:
-        """Cut the leader's log at `offset`, as an unclean election would; the new end. Acknowledged records are
-        gone."""
+        """Truncate the leader's log to `offset`, as an unclean election would: acknowledged records are lost. Returns
+        the new end."""
         return cast("int", self._ask("state.truncate_tail", topic=topic, partition=partition, offset=offset))
 
     def delete_records(self, *, topic: str, partition: int, offset: int = -1) -> int:
-        """Move the log's start up to `offset` (-1: the high watermark), as DeleteRecords does; the new start."""
+        """Move the log start up to `offset` (-1: the high watermark), as DeleteRecords does. Returns the new start."""
         return cast("int", self._ask("state.delete_records", topic=topic, partition=partition, offset=offset))
 
     def append_aborted(self, *, topic: str, partition: int, value: str = "aborted") -> int:
-        """Have an aborted transaction of a producer of its own at the end of a partition, one record and its marker;
-        the record's offset."""
+        """Append an aborted transaction of a new producer to a partition: one record and its marker. Returns the
+        record's offset."""
         return cast("int", self._ask("state.append_aborted", topic=topic, partition=partition, value=value))
 
     def fail_disk(self, *, topic: str | None = None, partition: int | None = None, broker: int | None = None) -> None:
-        """Have the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a
+        """Make the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a
         broker fail every write with an I/O error, until `heal_disk`."""
         self._ask("state.fail_disk", topic=topic, partition=partition, broker=broker)
 
     def fill_disk(self, *, broker: int | None = None) -> None:
-        """Leave no room on the disk of a broker: every write of every log and file there fails with ENOSPC until
-        `heal_disk`. (A Kafka whose only log directory fails ends; here `kill_broker` does that.)"""
+        """Make a broker's disk full: every write of every log and file there fails with ENOSPC until `heal_disk`. (A
+        Kafka whose only log directory fails ends; here `kill_broker` does that.)"""
         self._ask("state.fill_disk", broker=broker)
 
     def heal_disk(self, *, topic: str | None = None, partition: int | None = None, broker: int | None = None) -> None:
@@ -70,90 +71,92 @@ class State(CommandGroup):
         self._ask("state.heal_disk", topic=topic, partition=partition, broker=broker)
 
     def expire_transactional_id(self, *, transactional_id: str) -> None:
-        """Have the coordinator forget an id, as after transactional.id.expiration.ms. Its transaction must have
-        ended."""
+        """Make the coordinator forget a transactional id, as after transactional.id.expiration.ms. Its transaction must
+        have ended."""
         self._ask("state.expire_transactional_id", transactional_id=transactional_id)
 
     def set_producer_epoch(self, *, transactional_id: str, epoch: int) -> None:
-        """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
-        next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended;
-        an id that is not known yet gets a producer id first."""
+        """Set the producer epoch of a transactional id, such as 32766, the last one a client can have. The next
+        InitProducerId continues from there; a running producer is fenced. Its transaction must have ended. An unknown
+        id gets a producer id first."""
         self._ask("state.set_producer_epoch", transactional_id=transactional_id, epoch=epoch)
 
     def hold_markers(self, *, transactional_id: str | None = None) -> None:
-        """Keep back the markers of one transactional id, or of all: its transaction stays in PrepareCommit or
+        """Hold the transaction markers of one transactional id, or of all: transactions stay in PrepareCommit or
         PrepareAbort."""
         self._ask("state.hold_markers", transactional_id=transactional_id)
 
     def release_markers(self, *, transactional_id: str | None = None) -> list[str]:
-        """Send the markers that are kept back, of one transactional id or of all (and then keep back no more);
-        which."""
+        """Send the held markers of one transactional id; without one send all and stop holding. Returns the
+        transactional ids."""
         return cast("list[str]", self._ask("state.release_markers", transactional_id=transactional_id))
 
     def held_markers(self) -> list[str]:
-        """Transactional ids whose markers are kept back."""
+        """Transactional ids whose markers are held."""
         return cast("list[str]", self._ask("state.held_markers"))
 
     def stop_broker(self, *, broker: int | None = None) -> None:
-        """As SIGTERM."""
+        """Stop a broker as SIGTERM does: it shuts down cleanly."""
         self._ask("state.stop_broker", broker=broker)
 
     def kill_broker(self, *, broker: int | None = None, unnoticed: bool = False) -> None:
-        """As SIGKILL: nothing is flushed or closed. `unnoticed`: the controller learns of it when the session ends."""
+        """Kill a broker as SIGKILL does: nothing is flushed or closed. `unnoticed`: the controller learns of it only
+        when the broker's session times out."""
         self._ask("state.kill_broker", broker=broker, unnoticed=unnoticed)
 
     def start_broker(self, *, broker: int | None = None) -> None:
-        """Bring a stopped or killed broker back."""
+        """Start a stopped or killed broker again, with the data on its disk."""
         self._ask("state.start_broker", broker=broker)
 
     def restart_broker(self, *, broker: int | None = None, clean: bool = True) -> None:
-        """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
+        """Stop a broker, or kill it without `clean`, and start it again at once with the data on its disk."""
         self._ask("state.restart_broker", broker=broker, clean=clean)
 
     def pause_broker(self, *, broker: int | None = None) -> None:
-        """As SIGSTOP: it keeps its connections and takes new ones, and does and answers nothing."""
+        """Pause a broker as SIGSTOP does: connections stay open and new ones are accepted, but no request is
+        processed."""
         self._ask("state.pause_broker", broker=broker)
 
     def resume_broker(self, *, broker: int | None = None) -> None:
-        """As SIGCONT: what came in while it was paused is done now, in the order it came."""
+        """Resume a paused broker: requests received while paused are processed, in order."""
         self._ask("state.resume_broker", broker=broker)
 
     def rebalance_group(self, *, group: str) -> None:
-        """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets
-        of the generation before are refused once the members have joined again; a KIP-848 group gets its next epoch,
-        and takes offsets of an older one for partitions that have not moved since (KIP-1251)."""
+        """Make the members of a group rebalance, as when a member joins: they learn of it with their next heartbeats.
+        Offsets of the generation before are refused once the members have joined again; a KIP-848 group gets its next
+        epoch, and takes offsets of an older one for partitions that have not moved since (KIP-1251)."""
         self._ask("state.rebalance_group", group=group)
 
     def remove_member(self, *, group: str, member: str | None = None) -> list[str]:
-        """Throw members out of a group, as when their sessions end; their ids. member: what member ids, client ids or
-        group.instance.ids match (``*`` and ``?``); it may be left out where there is one member."""
+        """Remove members from a group, as when their sessions time out. Returns their ids. member: a pattern for member
+        ids, client ids or group.instance.ids (``*`` and ``?``); optional where there is one member."""
         return cast("list[str]", self._ask("state.remove_member", group=group, member=member))
 
     def restore(self) -> None:
-        """Undo what lasts: a stopped controller, cut links, failing disks, brokers that are paused or gone, held
+        """Undo lasting faults: a stopped controller, cut links, failing disks, paused and stopped brokers, held
         markers. Rules and the clock are left as they are."""
         self._ask("state.restore")
 
     def stop_controller(self) -> None:
-        """Leave the cluster without an active controller: no elections, and requests for it wait."""
+        """Stop the active controller: there are no elections, and requests for the controller wait."""
         self._ask("state.stop_controller")
 
     def start_controller(self) -> None:
-        """The next active controller, which begins with the metadata journal."""
+        """Start the next active controller, which reads the metadata journal."""
         self._ask("state.start_controller")
 
     def cut_link(self, *, one: int, other: int) -> None:
-        """Let nothing pass between two brokers, or a broker and the controller (-1), and tell neither."""
+        """Drop every message between two brokers, or a broker and the controller (-1), without an error."""
         self._ask("state.cut_link", one=one, other=other)
 
     def mend_link(self, *, one: int, other: int) -> None:
-        """Let messages pass again; held ones arrive if their sender still waits."""
+        """Undo `cut_link`; held messages are delivered if their sender still waits."""
         self._ask("state.mend_link", one=one, other=other)
 
     def move_leader(self, *, topic: str, partition: int, to: int) -> None:
-        """Have broker `to` lead a partition."""
+        """Make broker `to` the leader of a partition."""
         self._ask("state.move_leader", topic=topic, partition=partition, to=to)
 
     def move_coordinator(self, *, to: int, transactional_id: str | None = None, group: str | None = None) -> None:
-        """Have broker `to` coordinate a transactional id or a group."""
+        """Make broker `to` the coordinator of a transactional id or a group."""
         self._ask("state.move_coordinator", to=to, transactional_id=transactional_id, group=group)

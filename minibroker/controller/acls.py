@@ -22,7 +22,7 @@ class AclControl:
         return bool(self._state.settings.get_string("authorizer.class.name"))
 
     def create(self, request: m.CreateAclsRequest) -> Steps[m.CreateAclsResponse]:
-        """One result an entry; INVALID_REQUEST for what cannot be one. An entry that is there stays."""
+        """One result for each entry; INVALID_REQUEST for an invalid one. An existing entry stays."""
         results = []
         for given in request.creations:
             yield
@@ -49,7 +49,7 @@ class AclControl:
         return _Created()
 
     def delete(self, request: m.DeleteAclsRequest) -> Steps[m.DeleteAclsResponse]:
-        """For each filter the entries that went."""
+        """For each filter the deleted entries."""
         results = []
         for given in request.filters:
             yield

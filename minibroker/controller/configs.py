@@ -143,7 +143,7 @@ class ConfigControl:
 def _each(
     resources: Sequence[Any], kind: Callable[..., Any], work: Callable[[Any], Callable[[], None]]
 ) -> Steps[list[Any]]:
-    """The answer about each resource, of type `kind`, once its work is done or refused."""
+    """The result for each resource of type `kind`, once its change is done or refused."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     responses = []
     for resource in resources:

@@ -30,9 +30,8 @@ _STEPS_AT_ONCE = 12
 
 
 class Controller:
-    """Serves the requests that change metadata; one of them at a time, in the order they come.
-
-    What changed something is answered once the journal is synced, on the executor; answers that wait share a sync.
+    """Serves the requests that change metadata, one at a time, in the order they arrive. A change is answered once the
+    journal is synced, on the executor; waiting answers share a sync.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Controller:
         return answer
 
     def close(self) -> None:
-        """Another controller takes over: what is under way ends after the change it is at."""
+        """Another controller takes over: the running request stops after its current change."""
         self._closed = True
         self._waiting.clear()
 
@@ -111,7 +110,7 @@ class Controller:
             self._go_on(response, answer)
 
     def _go_on(self, work: Steps[Any], answer: Deferred[Response]) -> None:
-        """Some steps of work that has many; the loop has its turn before the next. Other requests wait till its end."""
+        """Run some steps of long work, then yield to the loop. Other requests wait until all steps are done."""
         if self._closed:
             work.close()
             return

@@ -1,6 +1,6 @@
 """How one partition's replicas, in-sync set and leader follow from each other (Kafka's PartitionChangeBuilder).
 
-Pure: from a `PartitionImage` and what is wanted to the one that replaces it.
+Pure: maps a `PartitionImage` and the requested change to its replacement.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class FeatureControl:
         self._problems = problems
 
     def update(self, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
-        """All updates or none; what is refused is said once. v2 has no results."""
+        """Apply all updates or none. A refusal is reported once; v2 has no results per feature."""
         results = []
         failed: ApiError | None = None
         for update in request.feature_updates:

@@ -11,8 +11,8 @@ from minibroker_protocol.messages.inter_broker import BrokerHeartbeatRequest, Br
 log = get_logger(__name__)
 
 SESSION_TICKS = 9
-"""Calls of `tick` that make broker.session.timeout.ms. Time is counted in them and not read from a clock, so that a
-process that was held up as a whole does not take its brokers for dead."""
+"""Calls of `tick` that make broker.session.timeout.ms. Time is counted in them and not read from a clock, so that
+brokers are not fenced because the whole process was suspended."""
 
 
 class BrokerHeartbeats:

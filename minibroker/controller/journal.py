@@ -28,8 +28,8 @@ Entry = dict[str, Any]
 
 
 def lost_of_journal(journal: bytes | None, mark: bytes | None, path: str = JOURNAL) -> Lost | None:
-    """What the journal lacks of what its mark says (None: no such file). A mark that cannot be read says nothing, as a
-    power loss while it was written may leave one."""
+    """What the journal lacks compared with its mark (None: no such file). An unreadable mark is ignored, as a power
+    loss during its write may leave one."""
     said = None if mark is None else _read_mark(mark)
     if said is None:
         return None
@@ -76,7 +76,7 @@ def topics_in(journal: bytes) -> set[str]:
 
 
 def wrong_in_journal(journal: bytes) -> Iterator[tuple[int, str, str]]:
-    """(byte, what is wrong, severity) of lines that are none; a torn last line is worth a notice."""
+    """(byte, problem, severity) of invalid lines; a torn last line is a notice."""
     position = 0
     for line in journal.splitlines(keepends=True):
         if not line.endswith(b"\n"):
@@ -101,7 +101,7 @@ class MetadataJournal:
         self.unsynced = False
 
     def lost(self) -> Lost | None:
-        """What is gone of what was acknowledged; to be asked before `replay`."""
+        """Acknowledged entries that are lost; call it before `replay`."""
         journal, mark = (
             self._disk.read_bytes(path) if self._disk.exists(path) else None for path in (self._path, self._mark_path)
         )

@@ -28,7 +28,7 @@ class ReplicationControl:
     # -- brokers come and go -----------------------------------------------------------------------------------------
 
     def register(self, broker: BrokerImage, *, clean: bool = True) -> BrokerImage:
-        """A broker has come up. It is fenced until `unfence`. `clean`: it closed its logs when it went down, so it has
+        """A broker has started. It is fenced until `unfence`. `clean`: it closed its logs when it went down, so it has
         every record it acknowledged (KIP-966)."""
         known = replace(broker, fenced=True, epoch=self._state.image.offset, shutting_down=False)
         self._state.register_broker(known)
@@ -46,7 +46,7 @@ class ReplicationControl:
         self.elect_missing()
 
     def fence(self, node_id: int) -> None:
-        """The broker is gone: its leaders move and it leaves every in-sync set."""
+        """Fence a broker: its leaders move and it leaves every in-sync set."""
         self._set(node_id, fenced=True)
         self._remove_from_isr(node_id)
 
@@ -67,7 +67,8 @@ class ReplicationControl:
         return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
 
     def elect_missing(self) -> None:
-        """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
+        """Elect leaders for partitions whose leader is missing or fenced, uncleanly where
+        unclean.leader.election.enable allows it."""
         active = {broker.node_id for broker in self._state.image.brokers.values() if broker.active}
         self._change(lambda p: p.leader not in active, lambda p, w: w)
 

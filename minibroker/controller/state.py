@@ -22,7 +22,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 
 Publish = Callable[[MetadataImage, tuple[str, ...]], None]
-"""Told of a new image and of the topics that changed in it."""
+"""Called with a new image and the topics that changed in it."""
 
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def decode_id(text: str) -> bytes:
 class ControllerState:
     """Image, journal and the ids still to give out.
 
-    image: the current MetadataImage. random: draws topic ids. publish: told of every new image.
+    image: the current MetadataImage. random: source of topic ids. publish: called with every new image.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class ControllerState:
         return empty
 
     def reload(self) -> None:
-        """Become what the journal says, as the next active controller does. Registered brokers, which KRaft keeps in
-        the same log, stay as they were; offsets go on where they were."""
+        """Reload the journal, as the next active controller does. Registered brokers, which KRaft keeps in the same
+        log, stay; offsets continue."""
         before = self.image
         self.image = MetadataImage(cluster_id=before.cluster_id, controller_id=before.controller_id)
         self._by_metric_name.clear()

@@ -85,7 +85,7 @@ class TopicControl:
 
     def creating(self, request: m.CreateTopicsRequest) -> Steps[m.CreateTopicsResponse]:
         """Each topic is a change by itself."""
-        # A name that comes twice is answered once (ControllerApis.createTopics).
+        # A duplicate name is answered once (ControllerApis.createTopics).
         counts = Counter(topic.name for topic in request.topics)
         results = []
         excess = yield from self._excess(request)
@@ -106,7 +106,8 @@ class TopicControl:
         return m.CreateTopicsResponse(topics=results)
 
     def _excess(self, request: m.CreateTopicsRequest) -> Steps[str | None]:
-        """Why none of the topics is made (Kafka 4.4.0, asked): they are too many, or have too many partitions."""
+        """Why none of the topics is created (as a live Kafka 4.4.0 answers): there are too many, or too many
+        partitions."""
         sizes = yield from in_steps((self._count(topic), topic) for topic in request.topics)
         if sum(count for count, _ in sizes) > MAX_PARTITIONS_PER_REQUEST:
             return "Excessively large number of partitions per request."
@@ -219,7 +220,7 @@ class TopicControl:
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
     def delete_topics(self, request: m.DeleteTopicsRequest) -> Steps[m.DeleteTopicsResponse]:
-        """What is named twice, by name, by id or by both, is answered once and stays (ControllerApis.deleteTopics)."""
+        """A duplicate, by name, by id or by both, is answered once and not deleted (ControllerApis.deleteTopics)."""
         results: list[m.DeleteTopicsResponse.DeletableTopicResult] = []
 
         def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
@@ -276,7 +277,7 @@ class TopicControl:
         return m.DeleteTopicsResponse(responses=results)
 
     def create_partitions(self, request: m.CreatePartitionsRequest) -> Steps[m.CreatePartitionsResponse]:
-        # A name that comes twice is answered once (ControllerApis.createPartitions).
+        # A duplicate name is answered once (ControllerApis.createPartitions).
         counts = Counter(topic.name for topic in request.topics)
         results = []
         known = self._state.image.topics

@@ -57,7 +57,7 @@ class Stage(Protocol):
 
 
 class Action:
-    """What happens to a request that a rule fits."""
+    """What a rule does to a request that it fits."""
 
     name: ClassVar[str]
 
@@ -84,7 +84,7 @@ def _code(code: ErrorCode | str | int) -> ErrorCode:
 
 @dataclass(frozen=True, slots=True)
 class Error(Action):
-    """Answer an error, and change nothing."""
+    """Answer with an error and do not apply the request."""
 
     name = "error"
     code: ErrorCode | str | int
@@ -102,7 +102,7 @@ class Error(Action):
 
 @dataclass(frozen=True, slots=True)
 class ApplyThenError(Error):
-    """Do what was asked, and answer an error as though it had not been done."""
+    """Apply the request, and answer with an error as though it had not been applied."""
 
     name = "apply_then_error"
 
@@ -120,8 +120,8 @@ def _fail(tapped: TappedRequest, code: ErrorCode | str | int, message: str | Non
 
 @dataclass(frozen=True, slots=True)
 class DropReply(Action):
-    """Do what was asked and lose the answer: with the connection, or (`close` False) only the answer, so that the
-    client waits for its own timeout."""
+    """Apply the request and lose the answer: close the connection, or with `close` False drop only the answer, so that
+    the client waits for its own timeout."""
 
     name = "drop_reply"
     close: bool = True
@@ -162,7 +162,7 @@ class Delay(_Around):
 
 @dataclass(frozen=True, slots=True)
 class Hold(_Around):
-    """Keep the request, or its answer, until the rule is released. What a client sends again is another request."""
+    """Hold the request, or its answer, until the rule is released. A retry of the client is another request."""
 
     name = "hold"
     when: When = "before"
@@ -187,8 +187,8 @@ class Reorder(Action):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(Action):
-    """Apply the request again, `copies` times, as a network that repeats would: at once, or `after_ms` later.
-    The client gets the first answer only."""
+    """Apply the request again, `copies` times, as a network that duplicates would: at once, or `after_ms` later. The
+    client gets only the first answer."""
 
     name = "duplicate"
     copies: int = 1
@@ -207,7 +207,7 @@ class Duplicate(Action):
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Action):
-    """Do what was asked, send the first `keep` bytes of the answer, its size among them, and close the connection."""
+    """Apply the request, send the first `keep` bytes of the answer, its size included, and close the connection."""
 
     name = "truncate"
     keep: int = 6
@@ -305,7 +305,7 @@ class Reset(Action):
 
 @dataclass(frozen=True, slots=True)
 class BlackHole(Action):
-    """Never serve the request nor anything its client (by client id) sends from then on, until the rule is removed."""
+    """Serve neither the request nor anything that its client (by client id) sends later, until the rule is removed."""
 
     name = "black_hole"
 

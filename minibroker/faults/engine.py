@@ -38,7 +38,7 @@ class Hit:
 
 
 class SetRule:
-    """A rule that is set, and what became of it. matched: requests that fit; fired: those acted on."""
+    """A rule that is set, and its counts. matched: requests that fit; fired: requests it acted on."""
 
     def __init__(self, number: int, rule: FaultRule, engine: FaultEngine) -> None:
         self.number = number
@@ -122,7 +122,7 @@ class SetRule:
         return len(self._held)
 
     def release(self, count: int | None = None) -> int:
-        """Let the oldest `count` go on, or all; how many there were."""
+        """Release the oldest `count` held requests or answers, or all; how many were released."""
         released = 0
         while self._held and (count is None or released < count):
             self._held.popleft().resolve(None)

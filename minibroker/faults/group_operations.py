@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 async def rebalance_group(cluster: Cluster, *, group: str) -> None:
-    """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets of
-    the generation before are refused once the members have joined again; a KIP-848 group gets its next epoch, and takes
-    offsets of an older one for partitions that have not moved since (KIP-1251)."""
+    """Make the members of a group rebalance, as when a member joins: they learn of it with their next heartbeats.
+    Offsets of the generation before are refused once the members have joined again; a KIP-848 group gets its next
+    epoch, and takes offsets of an older one for partitions that have not moved since (KIP-1251)."""
     from minibroker.coordinators.groups import forced
 
     service = _coordinator(cluster, group)
@@ -26,8 +26,8 @@ async def rebalance_group(cluster: Cluster, *, group: str) -> None:
 
 
 async def remove_member(cluster: Cluster, *, group: str, member: str | None = None) -> list[str]:
-    """Throw members out of a group, as when their sessions end; their ids. member: what member ids, client ids or
-    group.instance.ids match (``*`` and ``?``); it may be left out where there is one member."""
+    """Remove members from a group, as when their sessions time out. Returns their ids. member: a pattern for member
+    ids, client ids or group.instance.ids (``*`` and ``?``); optional where there is one member."""
     from minibroker.coordinators.groups import forced
 
     service = _coordinator(cluster, group)

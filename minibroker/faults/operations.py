@@ -67,7 +67,7 @@ async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, rep
 
 
 def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, producer_id: int | None = None) -> list[int]:
-    """Have the leader forget one producer id, or all it knows, as when its state was lost; the ids it knew."""
+    """Make the leader forget one producer id, or all of them, as when its state was lost. Returns the forgotten ids."""
     led = leading_partition(cluster, topic, partition)
     gone = led.log.producers.forget(producer_id)
     led.notify()
@@ -75,8 +75,8 @@ def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, produce
 
 
 def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
-    """Have the leader lose producers the way `cause` does: expiration, retention, delete-records or lost-tail (from
-    `offset` on); their ids."""
+    """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset` on).
+    Returns their ids."""
     from minibroker.partitions import producer_loss
 
     led = leading_partition(cluster, topic, partition)
@@ -87,7 +87,7 @@ def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, 
 
 
 def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: int, last_sequence: int) -> None:
-    """Have the leader remember `last_sequence` as a producer's last one, such as one before 2147483647."""
+    """Set a producer's last sequence on the leader, such as one just before 2147483647, where it wraps."""
     if not 0 <= last_sequence <= 2**31 - 1:
         raise FaultError(f"a sequence is between 0 and 2147483647, not {last_sequence}")
     try:
@@ -97,7 +97,8 @@ def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: i
 
 
 def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) -> int:
-    """Cut the leader's log at `offset`, as an unclean election would; the new end. Acknowledged records are gone."""
+    """Truncate the leader's log to `offset`, as an unclean election would: acknowledged records are lost. Returns the
+    new end."""
     led = leading_partition(cluster, topic, partition)
     if offset < led.log.log_start_offset:
         raise FaultError(f"{topic}-{partition} starts at {led.log.log_start_offset}, above {offset}")
@@ -107,7 +108,7 @@ def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) 
 
 
 def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int = -1) -> int:
-    """Move the log's start up to `offset` (-1: the high watermark), as DeleteRecords does; the new start."""
+    """Move the log start up to `offset` (-1: the high watermark), as DeleteRecords does. Returns the new start."""
     led = leading_partition(cluster, topic, partition)
     start = led.log.delete_records(offset)
     led.notify()
@@ -115,8 +116,8 @@ def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int 
 
 
 async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value: str = "aborted") -> int:
-    """Have an aborted transaction of a producer of its own at the end of a partition, one record and its marker; the
-    record's offset."""
+    """Append an aborted transaction of a new producer to a partition: one record and its marker. Returns the record's
+    offset."""
     led = leading_partition(cluster, topic, partition)
     broker = cluster.brokers[led.broker_id]
     producer = await broker.coordinators.transactions.init_producer_id(None, 0, None)
@@ -137,7 +138,7 @@ async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value:
 def fail_disk(
     cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
 ) -> None:
-    """Have the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a broker
+    """Make the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a broker
     fail every write with an I/O error, until `heal_disk`."""
     led = _one_partition(cluster, topic, partition, broker)
     if led is not None:
@@ -147,8 +148,8 @@ def fail_disk(
 
 
 def fill_disk(cluster: Cluster, *, broker: int | None = None) -> None:
-    """Leave no room on the disk of a broker: every write of every log and file there fails with ENOSPC until
-    `heal_disk`. (A Kafka whose only log directory fails ends; here `kill_broker` does that.)"""
+    """Make a broker's disk full: every write of every log and file there fails with ENOSPC until `heal_disk`. (A Kafka
+    whose only log directory fails ends; here `kill_broker` does that.)"""
     _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.ENOSPC)
 
 
@@ -164,7 +165,7 @@ def heal_disk(
 
 
 def failed_disks(cluster: Cluster) -> list[int]:
-    """Node ids of the brokers whose disk fails or is full by a fault."""
+    """Node ids of the brokers whose disk a fault makes fail or full."""
     return sorted(n.node_id for n in cluster.nodes if isinstance(n.disk, RefusingDisk) and n.disk.refused is not None)
 
 
@@ -188,7 +189,8 @@ def _disk(cluster: Cluster, node_id: int) -> RefusingDisk:
 
 
 def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
-    """Have the coordinator forget an id, as after transactional.id.expiration.ms. Its transaction must have ended."""
+    """Make the coordinator forget a transactional id, as after transactional.id.expiration.ms. Its transaction must
+    have ended."""
     from minibroker.coordinators.transactions import expiry
 
     service = _coordinating(cluster, transactional_id).coordinators.transactions
@@ -198,9 +200,9 @@ def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
 
 
 async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -> None:
-    """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
-    next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended; an id
-    that is not known yet gets a producer id first."""
+    """Set the producer epoch of a transactional id, such as 32766, the last one a client can have. The next
+    InitProducerId continues from there; a running producer is fenced. Its transaction must have ended. An unknown id
+    gets a producer id first."""
     if not 0 <= epoch <= 32767:
         raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
     service = _coordinating(cluster, transactional_id).coordinators.transactions
@@ -213,14 +215,15 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
 
 
 def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
-    """Keep back the markers of one transactional id, or of all: its transaction stays in PrepareCommit or
+    """Hold the transaction markers of one transactional id, or of all: transactions stay in PrepareCommit or
     PrepareAbort."""
     for service in _services(cluster):
         service.markers.hold(lambda name: transactional_id is None or name == transactional_id)
 
 
 def release_markers(cluster: Cluster, *, transactional_id: str | None = None) -> list[str]:
-    """Send the markers that are kept back, of one transactional id or of all (and then keep back no more); which."""
+    """Send the held markers of one transactional id; without one send all and stop holding. Returns the transactional
+    ids."""
     released = []
     for service in _services(cluster):
         released += [name for name in service.markers.held if transactional_id in (None, name)]
@@ -229,7 +232,7 @@ def release_markers(cluster: Cluster, *, transactional_id: str | None = None) ->
 
 
 def held_markers(cluster: Cluster) -> list[str]:
-    """Transactional ids whose markers are kept back."""
+    """Transactional ids whose markers are held."""
     return sorted(name for service in _services(cluster) for name in service.markers.held)
 
 
@@ -247,32 +250,33 @@ def the_broker(cluster: Cluster, broker: int | None) -> int:
 
 
 async def stop_broker(cluster: Cluster, *, broker: int | None = None) -> None:
-    """As SIGTERM."""
+    """Stop a broker as SIGTERM does: it shuts down cleanly."""
     await cluster.stop_broker(the_broker(cluster, broker))
 
 
 def kill_broker(cluster: Cluster, *, broker: int | None = None, unnoticed: bool = False) -> None:
-    """As SIGKILL: nothing is flushed or closed. `unnoticed`: the controller learns of it when the session ends."""
+    """Kill a broker as SIGKILL does: nothing is flushed or closed. `unnoticed`: the controller learns of it only when
+    the broker's session times out."""
     cluster.kill_broker(the_broker(cluster, broker), unnoticed=unnoticed)
 
 
 async def start_broker(cluster: Cluster, *, broker: int | None = None) -> None:
-    """Bring a stopped or killed broker back."""
+    """Start a stopped or killed broker again, with the data on its disk."""
     await cluster.start_broker(the_broker(cluster, broker))
 
 
 def pause_broker(cluster: Cluster, *, broker: int | None = None) -> None:
-    """As SIGSTOP: it keeps its connections and takes new ones, and does and answers nothing."""
+    """Pause a broker as SIGSTOP does: connections stay open and new ones are accepted, but no request is processed."""
     cluster.pause_broker(the_broker(cluster, broker))
 
 
 def resume_broker(cluster: Cluster, *, broker: int | None = None) -> None:
-    """As SIGCONT: what came in while it was paused is done now, in the order it came."""
+    """Resume a paused broker: requests received while paused are processed, in order."""
     cluster.resume_broker(the_broker(cluster, broker))
 
 
 async def restart_broker(cluster: Cluster, *, broker: int | None = None, clean: bool = True) -> None:
-    """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
+    """Stop a broker, or kill it without `clean`, and start it again at once with the data on its disk."""
     node_id = the_broker(cluster, broker)
     if clean:
         await cluster.stop_broker(node_id)
@@ -282,34 +286,34 @@ async def restart_broker(cluster: Cluster, *, broker: int | None = None, clean: 
 
 
 def stop_controller(cluster: Cluster) -> None:
-    """Leave the cluster without an active controller: no elections, and requests for it wait."""
+    """Stop the active controller: there are no elections, and requests for the controller wait."""
     cluster.stop_controller()
 
 
 def start_controller(cluster: Cluster) -> None:
-    """The next active controller, which begins with the metadata journal."""
+    """Start the next active controller, which reads the metadata journal."""
     cluster.start_controller()
 
 
 def cut_link(cluster: Cluster, *, one: int, other: int) -> None:
-    """Let nothing pass between two brokers, or a broker and the controller (-1), and tell neither."""
+    """Drop every message between two brokers, or a broker and the controller (-1), without an error."""
     cluster.cut_link(one, other)
 
 
 def mend_link(cluster: Cluster, *, one: int, other: int) -> None:
-    """Let messages pass again; held ones arrive if their sender still waits."""
+    """Undo `cut_link`; held messages are delivered if their sender still waits."""
     cluster.mend_link(one, other)
 
 
 def move_leader(cluster: Cluster, *, topic: str, partition: int, to: int) -> Deferred[None]:
-    """Have broker `to` lead a partition."""
+    """Make broker `to` the leader of a partition."""
     return cluster.move_leader(topic, partition, to)
 
 
 def move_coordinator(
     cluster: Cluster, *, to: int, transactional_id: str | None = None, group: str | None = None
 ) -> Deferred[None]:
-    """Have broker `to` coordinate a transactional id or a group."""
+    """Make broker `to` the coordinator of a transactional id or a group."""
     if (transactional_id is None) == (group is None):
         raise FaultError("move_coordinator needs a transactional_id or a group")
     if transactional_id is not None:
@@ -319,7 +323,7 @@ def move_coordinator(
 
 
 async def restore(cluster: Cluster) -> None:
-    """Undo what lasts: a stopped controller, cut links, failing disks, brokers that are paused or gone, held markers.
+    """Undo lasting faults: a stopped controller, cut links, failing disks, paused and stopped brokers, held markers.
     Rules and the clock are left as they are."""
     if not cluster.has_controller:
         cluster.start_controller()
@@ -385,7 +389,7 @@ def parameters(function: ClusterOperation) -> dict[str, inspect.Parameter]:
 
 
 async def run_operation(cluster: Cluster, name: str, arguments: Mapping[str, Any]) -> Any:
-    """Do it; returns what it found, once it is done."""
+    """Run the operation; its result, once it is done."""
     check_arguments(name, arguments)
     done = OPERATIONS[name](cluster, **arguments)
     return await done if isinstance(done, Deferred) or iscoroutine(done) else done

@@ -105,9 +105,8 @@ class FaultRule:
     seed: int = 0
 
     def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> FaultRule:
-        """Itself; raises FaultError for a rule that can never act, or whose action its requests cannot bear.
-
-        apis: what clients can ask; between_brokers: what brokers ask each other.
+        """This rule. Raises FaultError for a rule that can never act, or whose action does not apply to its requests.
+        apis: what clients can send; between_brokers: what brokers send each other.
         """
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise FaultError("nth and times are 1 or more")

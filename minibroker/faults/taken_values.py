@@ -32,7 +32,8 @@ def is_taken(value: object) -> bool:
 
 
 def filled(value: object, found: Mapping[str, Any]) -> Any:
-    """A value as it is, or what it stands for. Raises KeyError for what is not found, FaultError for what cannot be."""
+    """The value itself, or the one that a name such as ``$topic`` stands for. Raises KeyError where the request has
+    none, FaultError for an unknown name."""
     if not isinstance(value, str) or not is_taken(value):
         return value
     name = value[1:]

@@ -1,4 +1,4 @@
-"""What commands take as numbers and directories, for `type=` of argparse: anything else is refused in one line."""
+"""Argument types for argparse (`type=`): numbers and directories; other values are refused with one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def duration(text: str) -> float:
 
 
 def directory(text: str) -> Path:
-    """One that is there, or that can be made: said before the work whose results it is for."""
+    """A directory that exists or can be created; checked before the work whose results it gets."""
     path = Path(text)
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
     if not there.is_dir():

@@ -49,5 +49,5 @@ class LoopTimers:
             callback()
 
     def close(self) -> None:
-        """Let no timer fire any more: a wait that ends after its broker was closed would open its logs again."""
+        """Cancel all timers: one that fired after its broker was closed would open its logs again."""
         self._closed = True

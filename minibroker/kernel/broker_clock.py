@@ -22,7 +22,7 @@ class _BrokerTimer:
         self.idle_until = idle_until
 
     def next_turn_ms(self) -> float:
-        """When it would do something for the first time: it comes at its due time and every interval after that."""
+        """The first of its calls that would do something: it runs at its due time and at every interval after that."""
         assert self.idle_until is not None
         idle_ms = self.idle_until()
         if idle_ms <= self.due_ms or idle_ms == inf:
@@ -68,7 +68,7 @@ class BrokerClock:
         return self._frozen_at_ms
 
     def unfreeze(self) -> None:
-        """Let the clock run on from where it stands."""
+        """Unfreeze: the clock runs on from its current time."""
         if self._frozen_at_ms is not None:
             self._offset_ms = self._frozen_at_ms - self._wall_ns() // 1_000_000
             self._frozen_at_ms = None

@@ -115,7 +115,7 @@ def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T])
 
 
 def mapped(given: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
-    """What `change` makes of the value, once it is there; fails with `given`, or as `change` does."""
+    """`change(value)` once the value is there; fails as `given` or `change` does."""
     outcome: Deferred[U] = Deferred()
 
     def done(_: Deferred[T]) -> None:

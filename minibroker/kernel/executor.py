@@ -20,12 +20,12 @@ class Executor(Protocol):
         has nothing else to do, and inside `aside`. Errors are for `work` to deal with."""
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
-        """`submit` for what may take seconds, such as recovery, while the loop goes on and syncs need the threads."""
+        """`submit` for work of seconds, such as recovery, that must not occupy the threads of syncs."""
 
     def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
-        """Run `work`, which keeps the processor busy, elsewhere. One work after the other, in the order they come, so
-        that no two have their memory at one time. It reports to the pace that it is given, which lets the loop in
-        between; where the executor was closed, the pace ends it, and the Deferred fails."""
+        """Run `work`, which is CPU-bound, elsewhere: one at a time, in order, so that only one uses memory. It calls
+        the pace that it is given, which lets the event loop run in between. After `close` the pace ends the work, and
+        the Deferred fails."""
 
 
 class InlineExecutor:

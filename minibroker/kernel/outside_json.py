@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value. Raises ValueError for what is no JSON, and for what is nested too deeply for the parser."""
+    """The parsed value. Raises ValueError for invalid JSON, and for JSON nested too deeply for the parser."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -36,7 +36,7 @@ class ProgressLine:
         self._shown = len(text)
 
     def clear(self) -> None:
-        """Make room for a line of something else."""
+        """Clear the line, so that other output can be printed."""
         if self._shown:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()

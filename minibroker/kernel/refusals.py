@@ -1,4 +1,4 @@
-"""Why requests were refused: what was expected, what came, and by which rule; kept for later queries.
+"""Why requests were refused: the expected value, the received one, and the rule; kept for later queries.
 
 Most APIs have room for a code only. The reason is logged at debug level under this module's name, and the last ones
 are kept.

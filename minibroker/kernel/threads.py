@@ -95,7 +95,7 @@ class ThreadExecutor:
 
 
 class ExecutorClosed(Exception):
-    """The work was ended because its executor was."""
+    """The work was ended because its executor was closed."""
 
 
 class _Breath:

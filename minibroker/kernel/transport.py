@@ -1,4 +1,4 @@
-"""The wire between brokers: Kafka's own request and response objects, and nothing else.
+"""The transport between brokers: carries only Kafka's request and response objects.
 
 The transport is handed in, so the same broker code runs with all brokers in one process, over a simulated network, or
 over sockets.
@@ -30,7 +30,7 @@ class Transport(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether nothing stands between this node and itself: what it would ask itself for, it may then just do."""
+        """Whether requests of this node to itself pass no tap, so that it may call itself directly."""
 
 
 class Carrier(Protocol):
@@ -43,19 +43,19 @@ class Network(Protocol):
     """What connects the nodes of a cluster."""
 
     def attach(self, node_id: int, node: Receiver) -> None:
-        """`node` serves what is sent to `node_id` from now on."""
+        """From now on `node` serves the requests sent to `node_id`."""
 
     def detach(self, node_id: int) -> None:
-        """`node_id` is gone: what is on its way to it fails, and nothing that it sent is answered any more."""
+        """`node_id` has ended: requests on their way to it fail, and its own requests are no longer answered."""
 
     def endpoint(self, node_id: int) -> Transport:
         """The end of `node_id`."""
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
-        """Carry news of the controller to a broker: `deliver` takes it there, later ones never before earlier ones."""
+        """Send a metadata update of the controller to a broker by calling `deliver`; updates arrive in order."""
 
     def cut(self, one: int, other: int) -> None:
-        """Let nothing pass between two nodes until `mend`; neither of them is told."""
+        """Drop every message between two nodes until `mend`, without an error."""
 
     def mend(self, one: int, other: int) -> None:
         """Let messages pass again."""

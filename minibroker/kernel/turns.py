@@ -1,8 +1,8 @@
 """Work through long lists that lets the event loop have its turn in between.
 
-What goes through a list is an ``async def`` function that awaits `STEP` at each element. `in_turns` runs it: a short
-list to its end, at the cost of a function call, a long one some hundred elements at a time, and what else the loop has
-to do before it goes on. Under a seeded schedule the pause is one of its events.
+The work is an ``async def`` function that awaits `STEP` at each element. `in_turns` runs it: a short
+list to its end, at the cost of a function call, a long one some hundred elements at a time, with a turn of the event
+loop in between. Under a seeded schedule the pause is one of its events.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, without Python's ``[Errno 2]``; of an error of a file, the file first."""
+    """The text of an error without Python's ``[Errno 2]``; for a file, its name comes first."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename or repr('')}: {error.strerror}"
     return str(error)
 
 
 def fail(why: object, status: int, command: str = "minibroker") -> int:
-    """Say on stderr, in one line, why a command ends; its exit status."""
+    """Print on stderr, in one line, why a command ends; returns its exit status."""
     print(f"{command}: {reason(why) if isinstance(why, BaseException) else why}", file=sys.stderr)
     return status
 

@@ -30,11 +30,12 @@ class Follower:
         self.leader_end = -1
 
     def fetch(self, offset: int, leader_end: int, tick: int) -> None:
-        """It asks from `offset` on, so everything before is in its log."""
+        """The follower fetches from `offset`, so it has everything before."""
         if offset >= leader_end:
             self.caught_up = tick
         elif offset >= self.leader_end >= 0:
-            # All there was when it asked before: it keeps pace with a leader that goes on writing.
+            # It has everything that existed at its previous fetch: it keeps pace with a leader that is being written
+            # to.
             self.caught_up = max(self.caught_up, self.fetched)
         self.end_offset = offset
         self.leader_end = leader_end
@@ -44,8 +45,8 @@ class Follower:
 class InSync:
     """In-sync set and followers of one partition that this broker leads.
 
-    isr: what the controller confirmed. proposed: what was asked of it, while the answer is out; until then both count,
-    so that a committed record is on every replica that may be in the in-sync set (the maximal ISR).
+    isr: what the controller confirmed. proposed: the set asked for, until the controller answers; until then both
+    count, so that a committed record is on every replica that may be in the in-sync set (the maximal ISR).
     """
 
     __slots__ = ("_leader", "followers", "isr", "proposed")
@@ -65,7 +66,7 @@ class InSync:
         return self.isr if self.proposed is None else self.isr | self.proposed
 
     def set_replicas(self, replicas: Collection[int]) -> None:
-        """A reassignment added or removed some."""
+        """A reassignment has added or removed replicas."""
         for node in [node for node in self.followers if node not in replicas]:
             del self.followers[node]
         for node in replicas:
@@ -92,7 +93,7 @@ class InSync:
         return min([leader_start, *starts])
 
     def joining(self, high_watermark: int, epoch_start: int, eligible: Eligible) -> frozenset[int] | None:
-        """The in-sync set to ask for because followers have what it takes; None when there is nothing to ask."""
+        """The in-sync set to propose because followers have caught up; None without a change."""
         if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
         floor = max(high_watermark, epoch_start, 0)

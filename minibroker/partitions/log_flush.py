@@ -33,9 +33,9 @@ _RETRY_MS = 1000
 class LogFlush:
     """The flushes of one open log, one at a time.
 
-    held_from: offset from which on records wait for a sync; None when none do. active: whether appends matter at all,
-    so that a log without flush settings pays nothing. flushed: called on the loop after a sync; failed: told the error
-    when one was refused.
+    held_from: offset from which on records wait for a sync; None when none do. active: whether the settings ask for
+    syncs after appends, so that other logs pay nothing. flushed: called on the loop after a sync; failed: called with
+    the error of a failed one.
     """
 
     __slots__ = (

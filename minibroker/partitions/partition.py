@@ -29,7 +29,8 @@ MakeFlush = Callable[[PartitionLog, Callable[[], None], Callable[[ApiError], Non
 """(log, told of every sync, told of every refused one) -> what syncs the log."""
 Watcher = Callable[[], None]
 ReplicaWatcher = Callable[[bool], None]
-"""Told that a follower can have news; True when it should be told at once, False when its next answer will do."""
+"""Called when there is news for a follower. True: answer its fetch at once; False: its next response is early
+enough."""
 
 _DONE: Deferred[None] = resolved(None)
 
@@ -218,7 +219,7 @@ class Partition:
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     def check_min_insync_replicas(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept."""
+        """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be satisfied."""
         in_sync = self.in_sync
         if in_sync is not None and len(in_sync.isr) < self.min_insync_replicas:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {len(in_sync.isr)} in-sync replicas")
@@ -310,7 +311,7 @@ class Partition:
     # -- roles -------------------------------------------------------------------------------------------------------
 
     def follow(self, image: PartitionImage) -> bool:
-        """Take over what the controller says; True when the leader or its epoch changed."""
+        """Apply the controller's decision; True when the leader or its epoch changed."""
         if image.partition_epoch <= self.partition_epoch:
             return False  # known; a confirmed in-sync set can come here before the image that tells of it
         was_leader, epoch = self.is_leader, self.leader_epoch
@@ -404,7 +405,7 @@ class Partition:
         try:
             end = self.log_end_offset
         except ApiError:
-            return  # the log cannot be opened; producers and followers are told, and the next review tries again
+            return  # the log cannot be opened: producers and followers get an error, and the next review tries again
         wanted = in_sync.lagging(end, self.replication.tick)
         if wanted is not None:
             self._propose(in_sync, wanted)
@@ -453,7 +454,7 @@ class Partition:
 
     @property
     def log_end_offset(self) -> int:
-        """0 without making a log that was never written."""
+        """0 for a log that was never written; it is not created."""
         return self.log.log_end_offset if self.has_log else 0
 
     @property
@@ -517,7 +518,7 @@ class Partition:
         self.notify()
 
     def abandon(self) -> None:
-        """The broker was killed: let go of the files and write nothing."""
+        """The broker was killed: close the files without writing."""
         held = self._let_go()
         if held is not None:
             held.abandon()

@@ -18,7 +18,7 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
 def lose_producers(partition: Partition, cause: Cause, *, now_ms: int, offset: int | None = None) -> list[int]:
-    """Producer ids that `partition` does not know any more.
+    """Make `partition` lose producers; returns the ids it no longer knows.
 
     expiration: every idle producer, the records stay. retention: all segments go. delete-records: the log start moves
     to `offset` (default: the high watermark). lost-tail: records from `offset` on are lost, acknowledged ones too

@@ -172,7 +172,7 @@ class Semantics:
     unreadable_subscription: Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"] = _f(
         "INCONSISTENT_GROUP_PROTOCOL",
         "",
-        "JoinGroup of a classic member into a consumer group, when its topics cannot be read.",
+        "Error code for a classic member's JoinGroup to a consumer group, if its subscription is not readable.",
         "INCONSISTENT_GROUP_PROTOCOL",
         "UNKNOWN_SERVER_ERROR",
     )
@@ -183,12 +183,12 @@ class Semantics:
         " that assignor.",
     )
     empty_group_is_assigned: bool = _f(
-        True, "", "The last member that leaves a consumer group takes its assignment epoch along to the group's."
+        True, "", "When the last member leaves a consumer group, the assignment epoch becomes the group epoch."
     )
     unknown_logger_operation: Literal["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"] = _f(
         "INVALID_REQUEST",
         "",
-        "IncrementalAlterConfigs of a BROKER_LOGGER with an operation that there is not.",
+        "Error code for IncrementalAlterConfigs of a BROKER_LOGGER with an unknown operation.",
         "INVALID_REQUEST",
         "UNKNOWN_SERVER_ERROR",
     )

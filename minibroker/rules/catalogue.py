@@ -1,4 +1,4 @@
-"""The rules by name: what each promises, where that is said, and how bad a breach is."""
+"""The rules by name: what each promises, its source, and the severity of a breach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minibroker.rules.rows import NONE, Finding, Log
 
 ERROR = "error"
 NOTICE = "notice"
-"""Worth knowing, and lawful: it does not make an audit fail."""
+"""A legal state worth knowing: it does not make an audit fail."""
 
 
 class Rule(NamedTuple):

@@ -37,7 +37,7 @@ def is_log_row(row: object) -> TypeGuard[LogRow]:
 
 
 def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding]:
-    """What these files say that the log, which ends at offset `end`, does not bear out. `epochs_fall`: its own leader
+    """Where these files disagree with the log, which ends at offset `end`. `epochs_fall`: its own leader
     epochs do not hold together, so they are not held against the checkpoint."""
     if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):
         end = r.EVERYTHING  # where it would end but for what is told of its last batches, is not known
@@ -77,7 +77,7 @@ def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Find
         cache.assign(entry.epoch, entry.offset)
     start = facts.start_offset
     if not facts.clean:
-        start = max(start, cache.entries[0][1])  # moved up since the checkpoint of log start offsets
+        start = max(start, cache.entries[0][1])  # the log start has moved since these offsets were written
     found = []
     for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
         last = span.end_offset - 1

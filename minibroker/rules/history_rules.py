@@ -11,12 +11,12 @@ from minibroker.rules.catalogue import finding
 from minibroker.rules.rows import ABORT, COMMIT, NONE, Content, Finding, Log, Marks, Seen, Sent
 
 UNKNOWN = ""
-"""Outcome of a transaction whose client never learned it: all of it or nothing may be there."""
+"""Outcome of a transaction whose client never learned it: all of its records may exist, or none."""
 _SHOWN = 5
 
 
 class RecordPosition(NamedTuple):
-    """Where a record lies."""
+    """Topic, partition and offset of a record."""
 
     log: Log
     offset: int
@@ -113,7 +113,7 @@ class _HistoryJudge:
         return COMMIT if record.transaction is None else self._outcomes.get(record.transaction, UNKNOWN)
 
     def sent(self, record: Sent, found: Sequence[Seen]) -> None:
-        """Lost, or there although aborted."""
+        """Committed records that are lost, and aborted ones that are visible."""
         outcome = self._outcome(record)
         deleted = self._starts.get((record.topic, record.partition), 0) > 0
         if not found and record.acknowledged and outcome == COMMIT and not deleted:
@@ -148,7 +148,7 @@ class _HistoryJudge:
             self._report("duplicate-record", first.topic, first.partition, reason, found[1].offset)
 
     def reads(self, reads: Iterable[Seen]) -> None:
-        """What readers were given on the way: never aborted, never unknown, in order."""
+        """What readers received during the run: no aborted and no unknown records, in order."""
         last: dict[tuple[str, str, int], int] = {}
         for seen in reads:
             record = self._by_key.get(seen.key)
@@ -187,7 +187,7 @@ def judge_marks(marks: Iterable[Marks]) -> list[Finding]:
 
 
 def judge_reload(log: Log, live: Mapping[Hashable, object], reloaded: Mapping[Hashable, object]) -> list[Finding]:
-    """What a broker had in memory against what it has after a reload, name by name."""
+    """Compare a broker's state in memory with its state after a reload, name by name."""
     return [
         finding("reload", log, f"{name}: {live.get(name)!r} before, {reloaded.get(name)!r} after the reload")
         for name in sorted({*live, *reloaded}, key=repr)

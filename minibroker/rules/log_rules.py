@@ -14,7 +14,7 @@ from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
 PRODUCER_EXPIRATION_MS = 86_400_000
 """Kafka's default of producer.id.expiration.ms."""
 _UNKNOWN = -2
-"""Last sequence of a producer whose earlier batches are gone."""
+"""Last sequence of a producer whose earlier batches were deleted."""
 
 
 class LogVerdict(NamedTuple):
@@ -108,7 +108,7 @@ class _LogJudge:
         self._found.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
 
     def _gone(self, first: int, end: int) -> bool:
-        """Whether batches of [first, end) may be missing for a reason that is lawful or has been told already."""
+        """Whether batches of [first, end) may be missing for a legal reason, or one that is reported already."""
         return first < self._facts.cleaned_offset or any(low < end and first <= high for low, high in self._unreadable)
 
     def _fault(self, fault: r.LogFault, end: int) -> None:

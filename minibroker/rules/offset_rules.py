@@ -1,4 +1,4 @@
-"""The rules on groups' committed offsets: where they end, and that they do not go back by themselves."""
+"""Rules on groups' committed offsets: their final values, and that they do not go back without a reset."""
 
 from __future__ import annotations
 

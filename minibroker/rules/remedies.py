@@ -1,4 +1,4 @@
-"""What an operator can do about a finding, as commands, and what each risks: rows of `catalogue.json`, filled in."""
+"""Commands for an operator to resolve a finding, with the risk of each: rows of `catalogue.json`, filled in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Remedy(NamedTuple):
 
 
 def remedies_of(found: Finding, source: str) -> list[Remedy]:
-    """Those of the finding's rule, in the order to try them, without those that need what the finding has not.
+    """The remedies of the finding's rule, in the order to try them, without those that need a value that the finding
+    lacks.
 
     source: a path, or `--bootstrap HOST:PORT` and the options that go with it.
     """

@@ -52,7 +52,7 @@ Row: TypeAlias = LogRow | r.TxnState | r.CommittedOffset | r.GroupMember
 
 HEADERS, CHECKSUMS, RECORDS = "headers", "checksums", "records"
 DEPTHS = (HEADERS, CHECKSUMS, RECORDS)
-"""How deep batches are looked into: headers alone, checksums too, every record too."""
+"""How much of a batch is checked: the header, its checksum too, or every record too."""
 _STATES = (
     "Empty",
     "Ongoing",
@@ -232,7 +232,7 @@ def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: st
 def batch_fault(
     facts: r.LogFacts, path: str, position: int, header: BatchHeader, data: memoryview, depth: str
 ) -> r.LogFault | None:
-    """What is wrong with a batch by itself."""
+    """Problems of a single batch."""
 
     def fault(rule: str, message: str, *, readable: bool = False) -> r.LogFault:
         return r.LogFault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)

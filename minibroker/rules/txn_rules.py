@@ -1,4 +1,4 @@
-"""The rules that compare a transaction's partitions with one another and with what its coordinator decided.
+"""Rules that compare a transaction's partitions with each other and with its coordinator's decision.
 
 All rows of one producer id belong together and no others are needed, so the rows can be judged producer by producer.
 """

@@ -83,7 +83,7 @@ class AclBinding(NamedTuple):
     permission: int
 
     def names(self, resource_type: ResourceType, name: str) -> bool:
-        """Whether it is about this resource."""
+        """Whether the entry matches this resource."""
         if self.resource_type != resource_type:
             return False
         if self.pattern_type == PatternType.PREFIXED:
@@ -91,12 +91,12 @@ class AclBinding(NamedTuple):
         return self.resource_name in (name, WILDCARD)
 
     def concerns(self, principal: str, host: str) -> bool:
-        """Whether it is about this client."""
+        """Whether the entry matches this client."""
         return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
 
 
 class AclBindingFilter(NamedTuple):
-    """Which entries are asked about or deleted; None and ANY stand for all (Kafka's ``AclBindingFilter``)."""
+    """Selects entries to describe or delete; None and ANY match all (Kafka's ``AclBindingFilter``)."""
 
     resource_type: int
     resource_name: str | None
@@ -132,8 +132,8 @@ def _of_client(entries: frozenset[AclBinding], principal: str, host: str) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Authorizer:
-    """super_users: principals that may do everything. allow_without_entries: whether a resource that no entry is about
-    is everybody's (``allow.everyone.if.no.acl.found``)."""
+    """super_users: principals that may do everything. allow_without_entries: whether every client may use a resource
+    without entries (``allow.everyone.if.no.acl.found``)."""
 
     super_users: frozenset[str] = frozenset()
     allow_without_entries: bool = False
@@ -182,7 +182,7 @@ class Authorizer:
 
 
 def _covers(denied: AclBinding, allowed: AclBinding) -> bool:
-    """Whether nothing is left of what `allowed` names."""
+    """Whether `denied` matches every resource that `allowed` matches."""
     if denied.pattern_type == PatternType.PREFIXED:
         return allowed.resource_name != WILDCARD and allowed.resource_name.startswith(denied.resource_name)
     same = denied.resource_name == allowed.resource_name
@@ -190,7 +190,7 @@ def _covers(denied: AclBinding, allowed: AclBinding) -> bool:
 
 
 def problem_of(entry: AclBinding) -> str | None:
-    """Why an entry cannot be made, in Kafka's words; None when it can."""
+    """Why an entry is invalid, in Kafka's words; None for a valid one."""
     if entry.resource_type not in ResourceType.__members__.values() or entry.resource_type == ResourceType.ANY:
         return "Invalid resourceType"
     if entry.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

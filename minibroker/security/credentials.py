@@ -23,7 +23,7 @@ def users_of_jaas(text: str) -> dict[str, str]:
 
 
 def users_of_setting(text: str | None) -> dict[str, str]:
-    """name → password of ``NAME:PASSWORD,…``. Raises ConfigError, which tells no password."""
+    """name → password of ``NAME:PASSWORD,…``. Raises ConfigError, whose text has no password."""
     found = {}
     for number, entry in enumerate((text or "").split(","), start=1):
         if not entry.strip():

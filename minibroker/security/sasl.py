@@ -20,7 +20,7 @@ _SCRAM_ITERATIONS = 4096
 
 
 class AuthenticationFailed(Exception):
-    """Wrong name, password or token; the text is what the client is told."""
+    """Wrong name, password or token; the text is sent to the client."""
 
 
 class IllegalSaslState(Exception):
@@ -31,7 +31,7 @@ class SaslServer(Protocol):
     """One mechanism's conversation with one client."""
 
     def token(self, data: bytes) -> tuple[bytes, str | None]:
-        """(answer, name of the user once it is proven). Raises AuthenticationFailed."""
+        """(answer, user name once authenticated). Raises AuthenticationFailed."""
 
 
 class PlainSaslServer:
@@ -138,7 +138,7 @@ class Authentication:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Those the listener offers."""
+        """The mechanisms that the listener offers."""
         return list(self._makers)
 
     def handshake(self, mechanism: str, version: int) -> bool:

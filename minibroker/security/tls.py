@@ -15,7 +15,7 @@ from minibroker.kernel.extras import hint
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-# RFC 2253 names of what usually is in a certificate's subject.
+# RFC 2253 names of the usual attributes of a certificate's subject.
 _SHORT = {
     "commonName": "CN",
     "countryName": "C",
@@ -31,8 +31,8 @@ _asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
 
 def server_context(settings: Settings) -> ssl.SSLContext:
-    """What listeners of SSL and SASL_SSL use, but for a certificate that is made. Raises ConfigError naming the setting
-    that is wrong."""
+    """The TLS context of SSL and SASL_SSL listeners, unless the certificate is generated. Raises ConfigError naming the
+    setting that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     enabled = [_version(name) for name in settings.get_list("ssl.enabled.protocols")]
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
@@ -86,7 +86,7 @@ def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
 
 
 def makes_certificate(settings: Settings) -> bool:
-    """Whether none is given and one is to be made."""
+    """Whether no certificate is set, so that one is generated."""
     given = settings.get("ssl.keystore.location") or (
         settings.get("ssl.keystore.key") and settings.get("ssl.keystore.certificate.chain")
     )
@@ -94,7 +94,7 @@ def makes_certificate(settings: Settings) -> bool:
 
 
 def make_certificate(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:
-    """A certificate for `hosts`; that of its authority goes to minibroker.ssl.ca.location. Raises ConfigError."""
+    """Generate a certificate for `hosts`; the CA's is written to minibroker.ssl.ca.location. Raises ConfigError."""
     authority = settings.get_string("minibroker.ssl.ca.location")
     try:
         import trustme

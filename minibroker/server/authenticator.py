@@ -24,7 +24,7 @@ _pack_size = Struct(">i").pack
 
 
 class Authenticated(Protocol):
-    """A connection, as far as its authentication changes it. dispatch: what serves its frames."""
+    """The part of a connection that authentication changes. dispatch: serves its frames."""
 
     dispatch: Dispatch
 
@@ -32,7 +32,7 @@ class Authenticated(Protocol):
 
 
 class Authenticator:
-    """Lets a connection's handshake and tokens through, and everything once those proved a user."""
+    """Accepts only handshake and tokens until the user is authenticated, then every request."""
 
     def __init__(
         self, connection: Authenticated, dispatch: Dispatch, makers: Mapping[str, Callable[[], SaslServer]]

@@ -24,7 +24,7 @@ from minibroker_storage.os_disk import OsDisk, default_max_handles
 _FIRST_NODE_ID = 1
 _NAMED = 3  # entries that a refusal names
 _FILES = (META_FILE, VERSION_FILE, JOURNAL, *CHECKPOINTS, CLEANER_OFFSET, "bootstrap.checkpoint")
-"""What the names of files begin with that ours and Kafka's data directories have."""
+"""Prefixes of the file names in data directories of minibroker and Kafka."""
 
 
 class BrokerDisk(NamedTuple):
@@ -40,10 +40,8 @@ class BrokerDisks:
     """The disks of a cluster.
 
     A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
-    each in it, and the controller's journal beside them. in_memory: nothing of it is on a disk, so that no disk work is
-    slow.
-
-    Raises ConfigError when the data directory was made by another number of brokers.
+    each in it, and the controller's journal beside them. in_memory: everything is kept in memory, so no disk work is
+    slow. Raises ConfigError when the data directory was created with another number of brokers.
     """
 
     def __init__(self, options: Options, settings: Settings) -> None:
@@ -82,7 +80,7 @@ class BrokerDisks:
         return BrokerDisk(node_id, files, path, partial(_volume_bytes, path))
 
     def add(self, node_id: int) -> BrokerDisk:
-        """A disk like the others' for a broker that joins later."""
+        """A disk for a broker that is added later, of the same kind as the others."""
         self.brokers.append(self._make(node_id, os.path.join(self._root, BROKER_DIR.format(node_id))))
         return self.brokers[-1]
 
@@ -109,7 +107,7 @@ def _check_layout(root: str, count: int) -> None:
 
 
 def _is_strange(name: str) -> bool:
-    """Whether no data directory has this entry, one without an identity included: a broker must not settle there."""
+    """Whether no data directory has an entry of this name; a broker must not start on a directory that has one."""
     if name.startswith(".") or name == "lost+found":
         return False
     return partition_of(name) is None and not name.startswith(_FILES)

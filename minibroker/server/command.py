@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal comes: 0 after an orderly stop, 1 when it could not start, 2 for bad configuration."""
+    """Serve until a signal arrives. Exit status: 0 after a clean shutdown, 1 if the broker could not start, 2 for an
+    invalid configuration."""
     gc.disable()  # until it serves, see _settled
     try:
         return _run(arguments)
@@ -242,8 +243,7 @@ def _load_ahead() -> None:
 
 
 def _settled(loop: asyncio.AbstractEventLoop) -> FullCollections:
-    """Keep the collector from walking over everything that was imported, again and again, and over what the broker
-    holds while clients wait."""
+    """Exclude imported objects from garbage collections, and avoid full collections while clients wait."""
     gc.enable()
     collections = FullCollections(loop.call_later)
     collections.start()

@@ -27,7 +27,8 @@ LARGE_FRAME_BYTES = 16 * 1024
 # Buffers grow by at most this much at a time: filling more with zeros would hold the loop up.
 _GROW_BYTES = LARGEST_SPARE_BYTES
 _READ_BYTES = 512 * 1024
-"""Of a large frame at once. libuv reads up to 32 times in a row as long as what it is given is filled: some 5 ms."""
+"""Bytes of a large frame read at once. libuv reads up to 32 times in a row as long as the buffer is filled: some 5
+ms."""
 # Unparsed bytes kept while a request is being answered; with more the socket is no longer read.
 _REST_BYTES = 64 * 1024
 # Answers up to this size leave in one piece; larger buffers are handed to the system as they are.
@@ -82,9 +83,9 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """Reads frames, hands each to `dispatch` once the one before was answered, and writes the answers.
 
-    The next request of a connection is not begun while one is parked (Kafka mutes the channel), so answers are in
-    order by construction. Small frames arrive in a scratch buffer that all connections of a loop share; a large one
-    arrives in place, in the buffer that handlers see and may write to.
+    The next request of a connection is not begun while one is parked (Kafka mutes the channel), so responses are always
+    in order. Small frames arrive in a scratch buffer that all connections of a loop share; a large one arrives in
+    place, in the buffer that handlers see and may write to.
     """
 
     def __init__(self, edge: ConnectionOwner, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
@@ -372,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def drain(self) -> bool:
-        """Serve nothing more; True when what was begun still has to be answered."""
+        """Serve no further request; True when one is still to be answered."""
         self._blocked |= DRAINING
         self._pause_reading()
         return bool(self._blocked & PARKED) and self._api_key not in _WAITING_APIS
@@ -384,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def close_once_answered(self, reason: str) -> None:
-        """Close, and say why, when the answer to the request that is being served has left."""
+        """Close, and log the reason, once the response to the current request is sent."""
         self._say(reason)
         self._edge.loop.call_soon(self.close)
 
@@ -408,7 +409,7 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def mute(self, ms: int) -> None:
-        """Serve nothing more for this long (`Link`)."""
+        """Serve no further request for this long (`Link`)."""
         # The longest of several counts, as each would be lifted by its own end.
         until = self._edge.loop.time() + ms / 1000
         if until > self._muted_until:
@@ -427,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self, reason: str = "") -> None:
-        """Close now, and say why when there is something to say."""
+        """Close now; log the reason, if there is one."""
         if reason:
             self._say(reason)
         self._blocked |= CLOSED
@@ -461,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _forget_frames(error: BaseException) -> None:
-    """An error and the frames it passed hold each other, and the request with them, till the garbage is collected."""
+    """Break the cycle of an error and its traceback, which would keep the request until a garbage collection."""
     passed: BaseException | None = error
     while passed is not None:
         passed.__traceback__ = None
@@ -469,7 +470,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def send_reset_on_close(connected: Any) -> None:
-    """Throw away what is unsent and end with RST (SO_LINGER with a time of zero)."""
+    """Discard unsent data and end with RST (SO_LINGER with a time of zero)."""
     linger = Struct("hh" if os.name == "nt" else "ii").pack(1, 0)
     if hasattr(connected, "setsockopt"):
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,4 +1,4 @@
-"""Log lines about closed connections, which a client that comes again and again must not turn into a flood."""
+"""Log lines about closed connections, limited so that a client that reconnects in a loop does not flood the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PER_SECOND = 10
 
 
 class ConnectionLog:
-    """The first ten lines of a second are written, the others counted, and their number told at its end."""
+    """The first ten lines of a second are written; the others are counted, and their number is logged at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = 1) -> None:
         self._loop = loop
@@ -32,7 +32,7 @@ class ConnectionLog:
             self._unsaid += 1
 
     def close(self) -> None:
-        """Tell what is left to tell; at the end of a second too."""
+        """Log the count of suppressed lines; also called at the end of a second."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -55,7 +55,7 @@ class TemporaryDirectory:
 
 
 def remove_abandoned(parent: str | None = None) -> list[str]:
-    """Remove temporary directories whose process is gone; returns their paths."""
+    """Remove temporary directories whose process has ended; returns their paths."""
     parent = parent or tempfile.gettempdir()
     removed = []
     try:

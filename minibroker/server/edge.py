@@ -123,7 +123,7 @@ class Edge:
         return True
 
     def shed_newest(self) -> None:
-        """The process is out of handles: close the connection that came last."""
+        """The process has no file descriptors left: close the newest connection."""
         newest = max(self.connections, key=lambda connection: connection.number, default=None)
         if newest is not None:
             self.connection_log.say("closing the newest connection, of %s: the process is out of file handles", newest)
@@ -154,7 +154,7 @@ class Edge:
         self._watch_idle()
 
     def watch_stalled(self) -> None:
-        """A connection waits for memory: start closing those that hold a reservation without using it."""
+        """A connection waits for memory: start closing connections that hold a reservation and send nothing."""
         if self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self._stalled)
 
@@ -211,7 +211,7 @@ class Edge:
         self._all_drained = asyncio.Event()
 
     async def drain(self, grace_seconds: float) -> None:
-        """Begin no further request, and wait at most this long for answers to those that changed something."""
+        """Begin no further request, and wait at most this long for responses to requests that changed something."""
         if self._all_drained is None:
             await self.stop_accepting()
         assert self._all_drained is not None
@@ -227,7 +227,7 @@ class Edge:
             self._all_drained.set()
 
     async def close(self, grace_seconds: float = 1.0) -> None:
-        """Close every connection; one that does not take what it was sent within this time is cut."""
+        """Close every connection; one whose client does not read its responses within this time is reset."""
         for timer in (self._idle_timer, self._stall_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()

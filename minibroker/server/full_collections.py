@@ -35,7 +35,7 @@ class FullCollections:
         self._blocks_before = 0
 
     def start(self) -> None:
-        """From now on there are none but those that this object makes, and none of them looks at what is there now."""
+        """Disable automatic full collections; only this object runs them, without the objects that exist now."""
         gc.freeze()
         self._held.enter_context(without_full_collections())
         self._blocks_before = sys.getallocatedblocks()

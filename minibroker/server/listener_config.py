@@ -1,6 +1,7 @@
-"""Kafka's listener settings: where one broker listens, and what the clients of each listener are told.
+"""Kafka's listener settings: where one broker listens, and the address that it advertises to the clients of each
+listener.
 
-What they are told is the first of: advertised.listeners; the server name that a client of TLS asked for; inside a
+The advertised address is the first of: advertised.listeners; the server name that a TLS client asked for; inside a
 container, ``localhost`` for clients that come through the bridge's gateway, which are those of the host, and the
 container's name for all others; the address they came to.
 """
@@ -24,7 +25,7 @@ _UP_AND_GATEWAY = 0x3
 
 
 class ListenerConfig(NamedTuple):
-    """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says."""
+    """One of `listeners`. advertised: (host, port) for its clients; None: the address that the client connected to."""
 
     name: str
     host: str
@@ -36,7 +37,7 @@ class ListenerConfig(NamedTuple):
 def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, ...]:
     """The listeners of the settings for clients and brokers, () without any. Raises ConfigError.
 
-    Listeners of a Kafka's controller (CONTROLLER, as every image calls them) are none of ours.
+    Listeners of a Kafka controller (CONTROLLER in every image) are ignored.
     """
     listeners = _parse(settings, "listeners")
     advertised = _parse(settings, "advertised.listeners")
@@ -44,7 +45,7 @@ def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, 
         return ()
     if brokers > 1:
         raise ConfigError("listeners and advertised.listeners are for a single broker; use --port and --host")
-    # One that listener.security.protocol.map does not name has the protocol it is called after.
+    # A listener that listener.security.protocol.map lacks has the protocol of its name.
     protocols = {**SecurityProtocol.__members__, **_protocols(settings)}
     if not listeners:
         raise ConfigError("advertised.listeners needs listeners of the same names")
@@ -92,7 +93,8 @@ def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
 def advertised_by_port(
     declared: Sequence[ListenerConfig], bound: Sequence[socket.socket]
 ) -> Mapping[int, tuple[str, int]]:
-    """Port a client connected to → what it is told; the host "" stands for the address it connected to."""
+    """Port that a client connected to → (host, port) that it is given; the host "" stands for the address it connected
+    to."""
     told: dict[int, tuple[str, int]] = {}
     for listener, at in zip(declared, bound, strict=False):
         host, port = at.getsockname()[:2]
@@ -104,7 +106,8 @@ def advertised_by_port(
 def told_outside(
     declared: Sequence[ListenerConfig], bound: Sequence[socket.socket], name: str
 ) -> list[tuple[str, int]]:
-    """Of each socket, what clients of other machines are told; `name` is this machine's, for what nothing else says."""
+    """For each socket the address given to clients on other machines. name: this machine's name, used if nothing else
+    is set."""
     advertised = advertised_by_port(declared, bound)
     found = []
     for at in bound:
@@ -116,7 +119,7 @@ def told_outside(
 
 @functools.cache
 def name_in_container() -> Callable[[str, str], str] | None:
-    """(client's address, our address) → the host a client is told, inside a container; None elsewhere."""
+    """(client's address, our address) → the advertised host, inside a container; None elsewhere."""
     if not any(map(os.path.exists, _CONTAINER_MARKS)):
         return None
     gateway, name = _gateway(), socket.gethostname()

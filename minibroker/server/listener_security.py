@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class ListenerSecurity(NamedTuple):
-    """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener that
-    lets everybody in."""
+    """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener without
+    authentication."""
 
     tls: ssl.SSLContext | None = None
     mechanisms: Mapping[str, Callable[[], SaslServer]] | None = None

@@ -16,11 +16,11 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class ListenError(OSError):
-    """An address cannot be listened on; the text is one line that says which and why."""
+    """The broker cannot listen on an address; the text is one line with the address and the reason."""
 
 
 def listen_all(host: str, ports: Sequence[int], backlog: int = _BACKLOG) -> list[socket.socket]:
-    """One listening socket a port, all of them or none; port 0 takes a free one and keeps it.
+    """One listening socket for each port, all of them or none; port 0 takes a free port and keeps it.
 
     Raises ListenError.
     """
@@ -36,7 +36,7 @@ def listen_all(host: str, ports: Sequence[int], backlog: int = _BACKLOG) -> list
 
 
 def hold(host: str, port: int) -> socket.socket:
-    """A socket that has the port and refuses every connection until it is told to listen. Raises ListenError."""
+    """A socket that reserves the port and refuses connections until `listen` is called. Raises ListenError."""
     return _listen(host, port, None)
 
 
@@ -76,7 +76,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
 
 
 def why_not(error: OSError, host: str, port: int) -> str:
-    """Why nothing can listen there, and what to do."""
+    """The reason why the address cannot be used, and what to do."""
     where = format_address(host, port)
     if error.errno == errno.EADDRINUSE or getattr(error, "winerror", None) in (10013, 10048):
         return f"{where} is in use by another program; choose another port, or 0 for a free one"

@@ -17,7 +17,7 @@ class RequestMemory:
     """Grants whole requests, first come first served.
 
     A request's full size is reserved before its first byte is kept, so two half-read requests never wait for each
-    other. One that is larger than the limit by itself is let in alone. limit <= 0: no limit.
+    other. A request larger than the limit is accepted alone. limit <= 0: no limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -46,7 +46,7 @@ class RequestMemory:
             waiter.memory_granted()
 
     def withdraw(self, waiter: Waiter) -> None:
-        """Forget what `waiter` waits for."""
+        """Remove `waiter` from the queue."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not waiter)
         self.release(0)
 

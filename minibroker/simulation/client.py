@@ -24,12 +24,12 @@ R = TypeVar("R", bound=Response)
 Kind = Literal["group", "transaction"]
 
 RETRIABLE = frozenset(code for code in ErrorCode if code.retriable)
-"""Codes after which Kafka's clients ask again, maybe elsewhere."""
+"""Codes after which Kafka's clients retry, possibly at another broker."""
 _LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class ClientEnvironment(Protocol):
-    """What a client is given of its world."""
+    """What a client may see of the simulated world."""
 
     plan: Plan
     schedule: Schedule
@@ -40,25 +40,25 @@ class ClientEnvironment(Protocol):
     def dispatcher(self, node_id: int) -> tuple[int, Dispatcher] | None: ...
 
     def instance(self, transactional_id: str) -> int:
-        """Another instance with this id begins; its number."""
+        """Register another instance with this id; returns its number."""
 
     def initialising(self, transactional_id: str, number: int) -> None:
-        """That instance asks for the id's epoch."""
+        """The instance sends InitProducerId."""
 
     def initialised(self, transactional_id: str, number: int, granted: tuple[int, int]) -> None:
-        """That instance was given a producer id and epoch."""
+        """The instance has received a producer id and epoch."""
 
     def owner(self, transactional_id: str) -> int:
-        """The instance that did so last, or another that does so now."""
+        """The instance that received one last, or another one that is requesting one now."""
 
     def watch(self, node_id: int, request: Request) -> None:
-        """A broker takes up a client's request."""
+        """A broker begins to serve a client's request."""
 
     def deposed(self, transactional_id: str, node_id: int) -> bool:
-        """Whether a broker may think that it coordinates the id, and another does."""
+        """Whether a broker may act as the id's coordinator although another one is."""
 
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
-        """Whether the id got another coordinator, or a new life of it, since then."""
+        """Whether the id's coordinator has moved or restarted since then."""
 
     @property
     def behind(self) -> list[int]:
@@ -66,7 +66,7 @@ class ClientEnvironment(Protocol):
 
     @property
     def closing(self) -> bool:
-        """No client begins anything new."""
+        """Clients begin nothing new."""
 
 
 class Client:
@@ -101,7 +101,7 @@ class Client:
         self.tell("client died", "dies")
 
     def served_late(self, request: Request, moment: Hashable) -> None:
-        """A broker takes up what this client gave up; `moment` is what the client was at when it sent it."""
+        """A broker begins to serve a request that this client gave up; `moment`: the client's step when it sent it."""
         name = type(request).__name__.removesuffix("Request")
         self.history.evidence.late[self.name, name].append(self.history.elapsed_ms())
         self.tell(f"late {name}", f"its {name}, given up before, arrives only now")
@@ -127,7 +127,7 @@ class Client:
         return answer
 
     def why(self, code: int) -> str:
-        """Why a broker gave `code` in the answer that this client got last."""
+        """The broker's reason for `code` in the last response to this client."""
         return next((refusal.reason for refusal in self.links.refusals if refusal.code == code), "no reason is known")
 
     async def leader(self, topic: str, index: int) -> int:

@@ -1,4 +1,4 @@
-"""The command `minibroker simulate`: one seed as a story, or many with what they came through."""
+"""The command `minibroker simulate`: runs one seed and prints its story, or many seeds and prints their counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FINDINGS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command, on a parser that the command line hands in."""
+    """Add the command's arguments to a parser."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="run this seed and print what happens")
     parser.add_argument(
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 when no promise was broken, 1 when one was."""
-    logging.disable(logging.CRITICAL)  # a simulated crash is no news to a log
+    """Exit status: 0 when no promise was broken, 1 when one was."""
+    logging.disable(logging.CRITICAL)  # a simulated crash needs no log line
     if options.seed is not None:
         outcome = simulate(options.seed, telling=True, tracing=options.trace is not None)
         status = tell(outcome, options.about)
@@ -135,7 +135,7 @@ def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
 
 
 def as_trace(outcome: SeedResult) -> Trace:
-    """What clients and brokers said to each other, with the plan and the verdict above it."""
+    """The exchanges of clients and brokers, below the plan and the verdict."""
     return Trace(outcome.exchanges, [*outcome.plan.told().splitlines(), "", *verdict(outcome)])
 
 

@@ -21,8 +21,8 @@ _Partitions = ConsumerGroupHeartbeatRequest.TopicPartitions
 
 
 class ConsumerMember(Member):
-    """`generation` is the member epoch, 0 for none. What is taken away is given back only between two transactions, so
-    that the next owner finds its offsets decided."""
+    """`generation` is the member epoch, 0 for none. Revoked partitions are given up only between two transactions, so
+    that the next owner finds their offsets committed or aborted."""
 
     def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random, places)
@@ -33,7 +33,7 @@ class ConsumerMember(Member):
         self._beating = False
 
     async def join(self) -> None:
-        """Until it holds what it is assigned, with the committed offsets."""
+        """Join; returns once the member owns its assignment and has the committed offsets."""
         if not self.member_id:
             self.member_id = f"{self.random.getrandbits(64):016x}"
         while True:
@@ -54,8 +54,8 @@ class ConsumerMember(Member):
             return
 
     async def _heartbeat(self) -> bool:
-        """Say all there is to say, as Kafka's consumer does when an answer may have been lost; False when the group
-        knows this member, or this epoch of it, no more."""
+        """Send a full heartbeat, as Kafka's consumer does when a response may have been lost; False when the group no
+        longer knows this member or its epoch."""
         member_id, epoch = self.member_id, self.generation
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -91,7 +91,7 @@ class ConsumerMember(Member):
         self._beating = False
 
     async def _offsets(self) -> dict[int, int] | None:
-        """The group's stable offsets, asked for as this member; None when its epoch is another by now."""
+        """The group's stable offsets, fetched as this member; None when its epoch has changed."""
         request = OffsetFetchRequest(
             groups=[
                 OffsetFetchRequest.OffsetFetchRequestGroup(
@@ -128,11 +128,11 @@ class ConsumerMember(Member):
         self.evicted = True
 
     def committing(self, generation: int) -> int:
-        # Its epoch may have risen since, and what it holds is its own until it says otherwise.
+        # Its epoch may have been bumped since; it owns its partitions until it gives them up.
         return max(generation, self.generation)
 
     async def leave(self) -> None:
-        """For good, or until it joins again as a new member."""
+        """Leave the group, for good or until it joins again as a new member."""
         self.evicted = True
         request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=_LEAVE)
         self.member_id, self.generation, self._held, self._target = "", 0, (), ()

@@ -17,7 +17,7 @@ from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 
 LAST = "c9"
-"""Transactional id of the one that copies what the others have left."""
+"""Transactional id of the copier that copies the remaining records at the end."""
 _OFFSETS = CONSUMER_OFFSETS_TOPIC, 0
 _EVICTED = frozenset(
     {
@@ -65,7 +65,7 @@ class Copier(Producer):
         self.member.broker_gone(node_id)
 
     async def run_transactions(self) -> None:
-        """Until the world closes and nothing is left to copy, or the producer is fenced."""
+        """Run until the world closes and nothing is left to copy, or the producer is fenced."""
         try:
             await self.init()
             while True:
@@ -92,7 +92,7 @@ class Copier(Producer):
         moved = {place: offset for place, offset in offsets.items() if offset > member.taken.get(place, 0)}
         if not moved:
             await self.pause(self.random.random() * self.world.plan.think_ms)
-            # The last one has to see to everything, once those that left or died no longer hold any of it.
+            # The last copier must own every partition; members that left or died own none any more.
             whole = not self.last or len(member.positions) == len(member.every_place)
             return member.drained and not member.evicted and whole
         generation = member.generation
@@ -109,7 +109,7 @@ class Copier(Producer):
             await self._abort(error)
             abort = True
         if abort:
-            # Back to what the group has committed, as after a rebalance.
+            # Reset the positions to the committed offsets, as after a rebalance.
             member.evict(ErrorCode.REBALANCE_IN_PROGRESS)
             raise Rejoin
         member.taken.update(moved)

@@ -1,6 +1,6 @@
 """Facts that known holes need as evidence, noted when they happen, by name, place and time.
 
-A hole explains a finding only where its facts are there, so that nothing of ours hides behind Kafka's holes.
+A hole explains a finding only if its facts were noted, so that no bug of minibroker hides behind Kafka's holes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Identity = tuple[int, int]
 
 
 class Fact:
-    """Names of what may be true of a client at the moment when it is refused."""
+    """Circumstances of a client when it is refused."""
 
     LATE_END = "a late EndTxn ended its transaction"
     LATE_MARKER = "a late marker ended its transaction"
@@ -111,7 +111,7 @@ class PartitionWatch:
     def changes(
         self, image: MetadataImage, topics: tuple[str, ...]
     ) -> list[tuple[str, PartitionImage | None, PartitionImage]]:
-        """(topic, before, after) of every partition that is not as it was."""
+        """(topic, before, after) of every partition that changed."""
         found = []
         for name in topics:
             topic = image.topics.get(name)

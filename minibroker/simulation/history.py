@@ -28,7 +28,7 @@ class Record:
 
 @dataclass
 class History:
-    """Filled while the world runs. elapsed_ms: where the world's time stands. evidence: what known holes rest on."""
+    """Filled while the world runs. elapsed_ms: the world's current time. evidence: the facts that known holes need."""
 
     elapsed_ms: Callable[[], float]
     telling: bool = False
@@ -53,7 +53,7 @@ class History:
         return made
 
     def report(self, rule: str, topic: str, partition: int, message: str, facts: frozenset[str] = frozenset()) -> None:
-        """A finding that the rows do not show; `facts` is what was true when it came (`evidence.Fact`)."""
+        """A finding that the rows do not show; `facts`: the circumstances at that time (`evidence.Fact`)."""
         self.findings.append(finding(rule, Log("", topic, partition), message))
         self.evidence.facts[message] = self.evidence.facts.get(message, facts) & facts
         self.tell(f"found: {rule}", f"FOUND {rule}: {message}")

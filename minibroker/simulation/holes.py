@@ -1,6 +1,6 @@
 """Known holes of Kafka's protocol that the simulation finds: named, told apart from new ones, and counted.
 
-Each row says which findings it explains, and when. What no row explains is a broken promise of ours.
+Each row says which findings it explains, and when. A finding without a row is a promise that minibroker broke.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ def _at_reload(
 
 
 def _dropped_marker(found: Finding, world: World) -> bool:
-    """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
+    """Later records in such a partition stay above the last stable offset, and the next end of that producer decides
+    both transactions."""
     evidence = world.history.evidence
     hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
     return (

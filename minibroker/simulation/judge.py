@@ -1,4 +1,4 @@
-"""Applies the exactly-once rules to a world that has come to rest."""
+"""Applies the exactly-once rules to a world at the end of its run."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _seen(client: Client) -> list[Seen]:
 
 
 def _stored(world: World) -> list[Seen]:
-    """All that was committed: what is read in the end, and what had been read before it was deleted."""
+    """All committed records: those read at the end, and those read before they were deleted."""
     deleted = world.janitor.deleted(world.final.starts) if world.janitor is not None else []
     return deleted + world.final.seen
 

@@ -1,4 +1,4 @@
-"""What a transaction marker meets that comes late: the fact that the hole "late WriteTxnMarkers" rests on."""
+"""Notes which transaction a late marker hits: the fact for the hole "late WriteTxnMarkers"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LateMarkers:
         self._world = world
 
     def arrives(self, node_id: int, request: Request, *, given_up: bool = False) -> None:
-        """A broker takes up a request of another one."""
+        """A broker begins to serve another broker's request."""
         if not isinstance(request, WriteTxnMarkersRequest):
             return
         for found in request.markers:
@@ -101,7 +101,7 @@ class LateMarkers:
         return found is not None and marker.coordinator_epoch < found.leader_epoch
 
     def _is_due(self, place: TopicPartition, marker: Marker, transactional_id: str | None) -> bool:
-        """Whether the coordinator is about to send the same: then it does no more than come first."""
+        """Whether the coordinator is about to send the same marker; then the late one has no other effect."""
         metadata = None if transactional_id is None else self._last_state(transactional_id)
         return (
             metadata is not None
@@ -112,7 +112,7 @@ class LateMarkers:
         )
 
     def _last_state(self, transactional_id: str) -> TransactionMetadata | None:
-        """What the log of the id's coordinator says last, also before it is committed; None while it has no leader."""
+        """The last state in the coordinator's log, committed or not; None while it has no leader."""
         place = self._state_log(transactional_id)
         partition = self._led(self._world.cluster.image.leader_of(*place) or -1, place)
         last = None

@@ -28,7 +28,7 @@ class Disconnected(Exception):
 
 
 class Reasons:
-    """`Link` that keeps why a broker refuses what it was asked last; what is decided later is added to the list.
+    """`Link` that keeps the reasons why the last request was refused; later ones are added to the list.
 
     inner: the next link, if there is one.
     """
@@ -50,7 +50,8 @@ class Reasons:
 
 
 class Links:
-    """One client's connections to brokers. `dispatcher`: serves a node now, with a number for its life."""
+    """One client's connections to brokers. `dispatcher`: the node's current dispatcher, with a number that changes at
+    each start."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Links:
             connection.break_off()
 
     def forget(self) -> None:
-        """The client itself dies: nothing that is under way is answered any more, what arrived is served."""
+        """The client dies: its requests are no longer answered; those that have arrived are served."""
         for connection in self._connections.values():
             connection.abandon()
         self._connections.clear()
@@ -121,7 +122,7 @@ class _Connection:
         self.life = life
         self._dispatcher = dispatcher
         self.broken = False
-        # Nothing passes any more, and the client has not noticed yet.
+        # No message passes any more, and the client has not noticed yet.
         self._failing = False
         self._waiting: deque[Deferred[Response]] = deque()
         self._queue: deque[_Message] = deque()

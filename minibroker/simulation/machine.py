@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker_storage.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
-    _Disk = FaultyDisk  # whose methods are asked of the disk that is in it now
+    _Disk = FaultyDisk  # whose methods are those of the current disk
 else:
     _Disk = object
 
@@ -22,18 +22,18 @@ class MachineDisk(_Disk):
         self.inner = FaultyDisk()
 
     def fail_soon(self, random: Random) -> None:
-        """One of the next changing calls gets half its work done and an EIO."""
+        """One of the next writing calls does half its work and fails with EIO."""
         self.inner.fail_at = self.inner.calls + 1 + random.randrange(12)
 
     def fill(self) -> None:
-        """From now on nothing more fits on it."""
+        """The disk is full from now on."""
         self.inner.full = True
 
     def heal(self) -> None:
         self.inner.full, self.inner.fail_at = False, 0
 
     def lose_power(self, random: Random) -> None:
-        """Keep what was synced, and of the rest what chance leaves: torn, and not always in order."""
+        """Keep what was synced, and a random part of the rest: torn, and not always in order."""
         self.inner = self.inner.after_power_loss(random)
 
     def __getattr__(self, name: str) -> Any:

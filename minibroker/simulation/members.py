@@ -31,11 +31,11 @@ _SESSION_MS = 1500
 
 
 class Rejoin(Exception):
-    """The group goes on without this generation of the member."""
+    """The group no longer accepts the member's generation."""
 
 
 class Member(Reader):
-    """Joins, syncs, sends heartbeats and reads what it is assigned. Raises Rejoin where the group moved on."""
+    """Joins, syncs, sends heartbeats and reads its assignment. Raises Rejoin when the group has another generation."""
 
     def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random, ())
@@ -49,7 +49,7 @@ class Member(Reader):
 
     @property
     def waits_for(self) -> str:
-        """What it cannot go on without; heartbeats are sent beside that."""
+        """What the member waits for; heartbeats are sent in the meantime."""
         return "OffsetFetch at its coordinator" if self._awaits_offsets else self.doing
 
     @contextmanager
@@ -61,7 +61,7 @@ class Member(Reader):
             self._awaits_offsets = False
 
     async def join(self) -> None:
-        """Until it has an assignment and its committed offsets."""
+        """Join; returns once it has an assignment and the committed offsets."""
         while True:
             request = JoinGroupRequest(
                 group_id=GROUP,

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _CATCH_UP_MS = 500.0
 _SESSION_MS = 800.0
-"""After which the controller fences a broker it does not hear of."""
+"""Time without a heartbeat after which the controller fences a broker."""
 
 
 class Nemesis:
-    """Draws one event after the other while the world's clients work."""
+    """Draws one failure after another while the clients work."""
 
     def __init__(self, world: Scene) -> None:
         self._world = world
@@ -35,7 +35,7 @@ class Nemesis:
         self._over = False
         self._turn = 0
         self._absent = False
-        # What is for the controller to do once there is one.
+        # Work for the next controller.
         self._waiting: list[Callable[[], None]] = []
         plan = world.plan
         self._kinds = [
@@ -58,7 +58,7 @@ class Nemesis:
             self._world.schedule.call_later(delay, self._strike)
 
     def end(self) -> None:
-        """Every broker is up, reachable and in the controller's favour."""
+        """Make every broker run, reachable and unfenced."""
         self._over = True
         self._controller_back()
         for node in list(self._isolated):
@@ -70,7 +70,7 @@ class Nemesis:
 
     @property
     def behind(self) -> list[int]:
-        """Brokers that may not know what the controller decided: cut off now, or until a moment ago."""
+        """Brokers that may not know the controller's last decisions: isolated now, or until a moment ago."""
         now = self._world.schedule.elapsed_ms
         lately = [node for node, at in self._reconnected.items() if now - at < _CATCH_UP_MS]
         return sorted({*self._isolated, *lately})
@@ -102,7 +102,7 @@ class Nemesis:
             self._gone(node)
 
     def _power(self) -> None:
-        """Only where replication, or syncing, promises that nothing acknowledged is lost by it."""
+        """Only where replication or syncing ensures that it loses no acknowledged record."""
         if not self._up() or (self._world.plan.brokers > 1 and not self._all_in_sync()):
             return
         node = self._random.choice(self._up())
@@ -183,7 +183,7 @@ class Nemesis:
         return [(topic.name, p) for topic in topics if internal or not topic.internal for p in topic.partitions]
 
     def _reassign(self) -> None:
-        """Another list of replicas: a broker that has nothing of the partition takes the place of one that has."""
+        """Reassign replicas: a broker without the partition replaces one of its replicas."""
         world = self._world
         topic, partition = self._random.choice(self._partitions(internal=True))
         replicas = self._random.sample(sorted(world.disks), len(partition.replicas) - len(partition.removing))
@@ -195,7 +195,7 @@ class Nemesis:
             world.tell("reassigned", f"{topic}-{partition.index} is to be on {replicas}")
 
     def _lose_all(self) -> None:
-        """All replicas of a partition go, and the first that was out of sync comes back alone, and has to lead."""
+        """All replicas of a partition stop; then the first out-of-sync one starts alone and must lead."""
         world = self._world
         places = [(t, p) for t, p in self._partitions(internal=False) if len(p.replicas) > 1 and t != INPUT]
         if len(self._up()) < world.plan.brokers or self._isolated or not places:
@@ -230,7 +230,7 @@ class Nemesis:
     # -- the controller ------------------------------------------------------------------------------------------------
 
     def _absent_controller(self) -> None:
-        """There is none, as while a quorum elects one; the next one reads the journal."""
+        """Stop the controller, as while a quorum elects one; the next one reads the journal."""
         if self._absent:
             return
         self._absent = True
@@ -250,7 +250,7 @@ class Nemesis:
     # -- the network breaks --------------------------------------------------------------------------------------------
 
     def _isolate(self) -> None:
-        """A broker is cut off from others, and perhaps from the controller; clients may still reach it."""
+        """Isolate a broker from others, and perhaps from the controller; clients may still reach it."""
         world = self._world
         nodes = [node for node in self._up() if node not in self._isolated]
         if not nodes or self._isolated:
@@ -318,7 +318,7 @@ class Nemesis:
             world.tell("leader moved", f"broker {to} is to lead {topic}-{partition.index}")
 
     def _another_instance(self) -> None:
-        """A client dies, or seems to, and a new instance with its transactional id takes over."""
+        """A client dies, or hangs, and a new instance with its transactional id starts."""
         world = self._world
         found = [c for c in world.clients if isinstance(c, Producer) and c.transactional_id and not c.superseded]
         if not found:

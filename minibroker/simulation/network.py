@@ -64,7 +64,7 @@ class SimulatedNetwork:
         return Endpoint(self, node_id)
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
-        """News are never lost: a broker that cannot be reached gets them later, in order."""
+        """Metadata updates are never lost: an unreachable broker gets them later, in order."""
         if node_id in self._nodes:
             queue = self._news.setdefault(node_id, deque())
             queue.append(deliver)

@@ -38,7 +38,7 @@ class NetworkConditions:
         self._cut: set[frozenset[int | str]] = set()
 
     def calm(self) -> None:
-        """Everything arrives from now on."""
+        """From now on every message is delivered."""
         self.chances = Chances()
         self._cut.clear()
 
@@ -52,7 +52,7 @@ class NetworkConditions:
         return not self._cut or frozenset((one, other)) not in self._cut
 
     def fate(self, *, bad_luck: float = 1.0) -> Fate:
-        """`bad_luck` times the chances."""
+        """Draw the fate of a message; the probabilities are multiplied by `bad_luck`."""
         chances = self.chances
         roll = self._random.random() / bad_luck
         if roll >= chances.lost + chances.mute + chances.late:

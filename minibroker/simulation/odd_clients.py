@@ -18,7 +18,7 @@ CARELESS = "careless"
 
 
 class Janitor(Reader):
-    """Reads partitions and has what it has read deleted. `seen` shows what was there."""
+    """Reads partitions and deletes the records that it has read. `seen`: those records."""
 
     async def run(self) -> None:
         """Until the world closes."""
@@ -58,8 +58,8 @@ class Janitor(Reader):
 
 
 class Careless(Producer):
-    """Takes no notice of InitProducerId's answer, and writes transactional batches without a producer id that it means
-    to abort. No broker refuses them, none ends their transaction, and readers are given them."""
+    """Ignores the response of InitProducerId, and writes transactional batches without a producer id. Brokers accept
+    them, their transaction never ends, and readers get them."""
 
     async def run(self) -> None:
         """Until the world closes."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class OwnRecords:
-    """Told of requests before brokers take them up. A leader forgets with DeleteRecords where the epochs below its new
-    log start began, so they are noted before; a follower that fetches is then held against them."""
+    """Called with requests before brokers serve them. DeleteRecords removes a leader's epochs below its new log start,
+    so they are noted before; a fetching follower is compared with them."""
 
     def __init__(self, world: Scene) -> None:
         self._world = world

@@ -10,7 +10,7 @@ from typing import Literal
 from minibroker.releases.semantics import PRESETS, Semantics
 
 Ends = Literal["process", "machine"]
-"""How a broker dies: its process alone, or its machine with all that was not synced."""
+"""How a broker dies: only its process, or its machine with everything unsynced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Plan:
         return f"seed {self.seed}: {self._shape()}; {self._clients()}; {_listed(self._chances())}"
 
     def told(self) -> str:
-        """The plan line by line, without what does not happen."""
+        """The plan line by line, without failures of probability 0."""
         network = {"lost": self.lost, "answers lost": self.mute, "late": self.late}
         rates = {name: rate for name, rate in self._chances().items() if name not in network}
         copied = f", {_names(self.inputs)} copied from" if self.inputs else ""
@@ -165,7 +165,8 @@ def _names(places: Sequence[tuple[str, int]]) -> str:
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed. Each kind of trouble is in some runs and missing in others, so that they meet in all ways."""
+    """The plan of a seed. Each kind of failure is in some runs and missing in others, so that all combinations
+    occur."""
     random = Random(f"plan {seed}")
     brokers = random.choice((1, 3, 3))
     semantics = random.choice(("kafka", "kafka", "kip"))

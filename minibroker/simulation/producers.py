@@ -28,7 +28,7 @@ _PATIENCE = 25
 
 
 class Abortable(Exception):
-    """The transaction cannot be committed. `bump`: the producer needs another epoch before it goes on."""
+    """The transaction cannot be committed. `bump`: the producer needs another epoch before the next one."""
 
     def __init__(self, code: ErrorCode, *, bump: bool) -> None:
         super().__init__(code.name)
@@ -37,7 +37,7 @@ class Abortable(Exception):
 
 
 class Fatal(Exception):
-    """The producer is at its end."""
+    """The producer must not be used any more."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -223,7 +223,7 @@ class Producer(Client):
             self.history.report("refusal", *place, text, facts)
 
     def _facts(self, api: str, code: ErrorCode, batch: Batch | None) -> frozenset[str]:
-        """What may have brought a refusal about, so far as it can be seen from here."""
+        """Possible causes of a refusal, as far as this client can see."""
         evidence, since = self.history.evidence, self._epoch_ms
         ended = code in _FENCING or code in _VERIFYING
         name = self.transactional_id or ""
@@ -346,7 +346,7 @@ class Producer(Client):
     # -- idempotent ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write until the world closes."""
+        """Produce until the world closes."""
         await self.init()
         while not self.world.closing:
             batches = [
@@ -396,7 +396,7 @@ class Producer(Client):
         self._joined.update(missing)
 
     def _check(self, api: str, code: ErrorCode) -> None:
-        """Raises what the Java client makes of a coordinator's refusal."""
+        """Raise the error that the Java client raises for a coordinator's error code."""
         if code == ErrorCode.NONE:
             return
         self._refused(api, code)
@@ -441,7 +441,7 @@ class Producer(Client):
         self._transaction = None
 
     async def work(self) -> None:
-        """What a transaction does before it ends."""
+        """The requests of a transaction before it ends."""
         for _ in range(self.random.choice((1, 1, 2))):
             wanted = self.random.sample(self.places, self.random.randint(1, len(self.places)))
             await self.join(set(wanted))
@@ -454,7 +454,7 @@ class Producer(Client):
             await self.dawdle()
 
     async def dawdle(self) -> None:
-        """Now and then outlast the transaction's timeout."""
+        """Sometimes wait longer than the transaction timeout."""
         if not self.world.closing and self.random.random() < self.world.plan.dawdle:
             self.tell("dawdles", "dawdles past its transaction timeout")
             await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))

@@ -1,4 +1,4 @@
-"""A read_committed consumer without a group: what it is given, and where a partition stands as it sees it."""
+"""A read_committed consumer without a group: the records it receives, and the offsets of partitions as it sees them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Coverage(Protocol):
 
 
 class World:
-    """`run` plays the plan; afterwards `history`, `disks` and `cluster` hold what there is to judge."""
+    """`run` executes the plan; afterwards `history`, `disks` and `cluster` hold the result to judge."""
 
     cluster: Cluster
 

@@ -1,4 +1,4 @@
-"""`MinibrokerContainer`: the image under Testcontainers for Python, with faults and the clock within reach."""
+"""`MinibrokerContainer`: the image under Testcontainers for Python, with its faults and clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MinibrokerContainer(DockerContainer, Controlled):
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
     that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config: as `Minibroker` has
-    them. arguments: further ones of `minibroker serve`. Raises ConfigError for what makes no sense.
+    them. arguments: further ones of `minibroker serve`. Raises ConfigError for invalid options.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class MinibrokerContainer(DockerContainer, Controlled):
         self.with_command(f'sh -c "while [ ! -f {_START_SCRIPT} ]; do sleep 0.05; done; sh {_START_SCRIPT}"')
 
     def with_kraft(self) -> MinibrokerContainer:
-        """Nothing to do: for tests that were written for the stock module. There is no ZooKeeper in any case."""
+        """No effect: for tests written for the stock module. There is no ZooKeeper in any case."""
         return self
 
     def with_cluster_id(self, cluster_id: str) -> MinibrokerContainer:
-        """The cluster id that clients are told; a new one for each container otherwise."""
+        """Set the cluster id; by default each container has a new one."""
         self.with_env("CLUSTER_ID", cluster_id)
         return self
 

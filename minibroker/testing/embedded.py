@@ -23,7 +23,7 @@ __tracebackhide__ = True  # pytest shows the line of the test
 
 
 class Runner(Protocol):
-    """Something that runs a broker elsewhere; both results arrive on another thread."""
+    """Runs a broker on another thread or in another process; both results arrive on another thread."""
 
     def start(self) -> Future[str]:
         """Holds the bootstrap servers once the broker serves."""
@@ -42,21 +42,21 @@ class Runner(Protocol):
         """Address of the live page, with its token, once the broker serves; "" without."""
 
     def caller(self) -> Caller:
-        """How the running broker is asked to do something."""
+        """Runs commands on the broker."""
 
 
 class Minibroker(Controlled):
     """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
 
-    brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
-    start. data_dir: kept, and locked while in use; without it everything is gone at the end, from memory (`ephemeral`)
-    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version: the release
-    of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run in a child process, which
-    ends with this one however that ends, instead of a thread. record: how many of the last exchanges to keep for
-    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show
-    what happens in a browser, at `page_url`.
+    brokers: their number. port: of the first broker, 0 for free ports; ports: one for each broker. topics: name →
+    partitions, created at start. data_dir: kept, and locked while in use; without it all data is deleted at the end,
+    from memory (`ephemeral`) or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or
+    2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run
+    in a child process, which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for
+    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show what
+    happens in a browser, at `page_url`.
 
-    Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
+    Raises ConfigError for invalid options, when constructed; StartError when the broker cannot start.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Minibroker(Controlled):
     # -- from ordinary code --------------------------------------------------------------------------------------------
 
     def start(self) -> Minibroker:
-        """Start, and return once every port is served."""
+        """Start the broker; returns once every port is served."""
         from minibroker.server.service import StartError
 
         try:
@@ -170,7 +170,8 @@ class Minibroker(Controlled):
         return self
 
     def stop(self) -> None:
-        """Stop, and return once no thread, socket, file or temporary directory is left. Harmless when stopped."""
+        """Stop the broker; returns once no thread, socket, file or temporary directory is left. No effect on a stopped
+        one."""
         runner = self._release()
         if runner is not None:
             try:

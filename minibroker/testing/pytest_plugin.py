@@ -173,7 +173,7 @@ def _rule(text: str) -> dict[str, Any]:
 
 
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
-    """The broker for one test, with nothing left of what that test did to it but its records."""
+    """The broker for one test; afterwards everything the test changed but its records is undone."""
     request.node.stash[_BROKER] = broker
     with suppress(pytest.FixtureLookupError):  # pytest -p no:tmpdir
         request.node.stash[_TRACES] = request.getfixturevalue("tmp_path_factory").getbasetemp() / "minibroker"
@@ -192,7 +192,7 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A rule that no request met fails the test that set it: the test has shown nothing about it."""
+    """A rule that never acted fails the test that set it."""
     yield
     broker = item.stash.get(_BROKER, None)
     if broker is not None:
@@ -224,7 +224,7 @@ def _exchanges(item: pytest.Item, broker: Minibroker) -> str:
 
 @pytest.fixture
 def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """``unique_name("orders")``: a name that begins so and that no other test has."""
+    """``unique_name("orders")``: a name with this prefix that no other test has."""
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:60].strip("-")
 
     def name(prefix: str) -> str:

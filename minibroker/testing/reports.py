@@ -50,8 +50,8 @@ def write_reports(
 
 
 class JunitCase(NamedTuple):
-    """A test case as JUnit has it. failure, skipped: why, None when it was neither. detail: the text below a failure.
-    said: what else there is to say, of a case that passed."""
+    """A test case as JUnit has it. failure, skipped: the reason, or None. detail: the text below a failure. said:
+    output of a case that passed."""
 
     suite: str
     name: str

@@ -28,8 +28,8 @@ class RunningCluster:
     """Every method may be called from any thread but the broker's own, and returns once it is done.
 
     A node id may be left out where there is one broker. Raises ApiError with Kafka's code for what a controller
-    refuses, FaultError for a node id that is missing, and TimeoutError when a move does not come to its end within
-    `timeout` seconds (it goes on by itself).
+    refuses, FaultError for a node id that is missing, and TimeoutError when a move takes longer than `timeout` seconds
+    (it continues in the background).
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RunningCluster:
         return refusals
 
     def lose_producers(self, topic: str, partition: int = 0, *, cause: Cause, offset: int | None = None) -> list[int]:
-        """Make the leader of a partition forget producers; their ids. Causes, offsets and errors:
+        """Make the leader of a partition forget producers; returns their ids. Causes, offsets and errors:
         `minibroker.partitions.producer_loss.lose_producers`."""
         from minibroker.partitions.producer_loss import lose_producers
 
@@ -85,33 +85,33 @@ class RunningCluster:
         return ids
 
     def stop_broker(self, node_id: int | None = None) -> None:
-        """As SIGTERM: leaders move away, logs are closed, connections end."""
+        """Stop a broker as SIGTERM does: its leaders move, logs are closed, connections end."""
         self.run(lambda cluster: cluster.stop_broker(the_broker(cluster, node_id)))
 
     def kill_broker(self, node_id: int | None = None, *, unnoticed: bool = False) -> None:
-        """As SIGKILL: connections end, nothing is flushed or closed. `unnoticed`: the controller only learns of it when
-        the broker's session ends (broker.session.timeout.ms), not at once."""
+        """Kill a broker as SIGKILL does: connections end, nothing is flushed or closed. `unnoticed`: the controller
+        learns of it only when the broker's session times out (broker.session.timeout.ms), not at once."""
         self.run(lambda cluster: cluster.kill_broker(the_broker(cluster, node_id), unnoticed=unnoticed))
 
     def start_broker(self, node_id: int | None = None) -> None:
-        """Bring a stopped or killed broker back, on its port and with its data."""
+        """Start a stopped or killed broker again, on its port and with its data."""
         self.run(lambda cluster: cluster.start_broker(the_broker(cluster, node_id)))
 
     def pause_broker(self, node_id: int | None = None) -> None:
-        """As SIGSTOP: connections stay open, nothing is processed."""
+        """Pause a broker as SIGSTOP does: connections stay open, no request is processed."""
         self.run(lambda cluster: cluster.pause_broker(the_broker(cluster, node_id)))
 
     def resume_broker(self, node_id: int | None = None) -> None:
-        """As SIGCONT: requests received while paused are processed."""
+        """Resume a paused broker: requests received while paused are processed."""
         self.run(lambda cluster: cluster.resume_broker(the_broker(cluster, node_id)))
 
     def add_broker(self) -> int:
-        """A new, empty broker; returns its node id."""
+        """Add a new, empty broker; returns its node id."""
         broker: Broker = self.run(lambda cluster: cluster.add_broker())
         return broker.node_id
 
     def remove_broker(self, node_id: int) -> None:
-        """Stop a broker for good and take it out of the metadata."""
+        """Stop a broker and remove it from the metadata."""
         self.run(lambda cluster: cluster.remove_broker(node_id))
 
     def stop_controller(self) -> None:
@@ -119,15 +119,15 @@ class RunningCluster:
         self.run(lambda cluster: cluster.stop_controller())
 
     def start_controller(self) -> None:
-        """The next active controller, which reads the metadata journal."""
+        """Start the next active controller, which reads the metadata journal."""
         self.run(lambda cluster: cluster.start_controller())
 
     def cut_link(self, one: int, other: int) -> None:
-        """Let nothing pass between two brokers, or a broker and the controller (-1), and tell neither."""
+        """Drop every message between two brokers, or a broker and the controller (-1), without an error."""
         self.run(lambda cluster: cluster.cut_link(one, other))
 
     def mend_link(self, one: int, other: int) -> None:
-        """Let messages pass again; held ones arrive if their sender still waits."""
+        """Undo `cut_link`; held messages are delivered if their sender still waits."""
         self.run(lambda cluster: cluster.mend_link(one, other))
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
@@ -168,7 +168,7 @@ class RunningCluster:
 
 
 class LocalCaller:
-    """Commands of a broker in this process; may be used from any thread but the broker's own."""
+    """Runs commands of a broker in this process; usable from any thread but the broker's own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
         # Without an end of its own: a command that waits has one.

@@ -1,4 +1,4 @@
-"""`minibroker audit`: arguments, the choice of an engine, and what is written where."""
+"""`minibroker audit`: arguments, the choice of an engine, and the output."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 
 def _cause(text: str) -> str:
-    """What was raised in a worker, out of all that Spark says about it; empty when it was nothing of Python's."""
+    """The Python error of a worker, extracted from Spark's message; empty if there was none."""
     raised = re.findall(
         r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Readable|Malformed|Exception): .+)$", text, re.MULTILINE
     )
@@ -176,7 +176,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def as_of(text: str | None) -> int | None:
-    """Milliseconds since 1970 of what --as-of says. Raises ValueError."""
+    """The time of --as-of in milliseconds since 1970. Raises ValueError."""
     if text is None:
         return None
     if text == "now":

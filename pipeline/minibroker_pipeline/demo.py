@@ -129,7 +129,7 @@ class _Demo:
         exactly_once(rows, ORDERS, bootstrap=servers, sink="orders-job", jobId=f"from-{first}").save()
 
     def _copy(self) -> bool:
-        """Run the query over what is new; whether it failed."""
+        """Run the query over new records; returns whether it failed."""
         from pyspark.errors import StreamingQueryException
 
         from minibroker_pipeline import topic_source

@@ -318,7 +318,7 @@ def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tupl
 
 
 def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Finding]]]:
-    """How many findings there are, and the first of them."""
+    """The number of findings, and the first of them."""
     figures = Statistics()
 
     def counted() -> Iterator[r.Finding]:

@@ -27,7 +27,7 @@ TASK_BYTES = 64 << 20
 
 
 class NotReadable(Exception):
-    """What was named cannot be audited."""
+    """A given path or topic cannot be audited."""
 
 
 class Part(NamedTuple):

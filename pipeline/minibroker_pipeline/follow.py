@@ -1,4 +1,4 @@
-"""`minibroker audit --bootstrap … --follow`: reads what arrives and says each finding once, until it is interrupted.
+"""`minibroker audit --bootstrap … --follow`: reads new records and reports each finding once, until it is interrupted.
 
 `--metrics` serves what is true now, for alerts.
 """
@@ -68,7 +68,7 @@ class FollowingAudit:
         return found
 
     def look(self) -> None:
-        """Finds out what has arrived since the last round. Raises NotReadable."""
+        """List the records that have arrived since the last round. Raises NotReadable."""
         chosen = self._arguments
         self._plan = replace(self._plan, parts=(), out=None)  # what was read is not read again, whatever comes
         listed = self._topics.list(chosen.topic, chosen.partition, chosen.compacted, since=self._next)
@@ -90,8 +90,8 @@ def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
 
 
 def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
-    """Goes on until interrupted (Ctrl-C); 1 when there was a finding by then, else 0. A cluster that cannot be read for
-    a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
+    """Run until interrupted (Ctrl-C). Exit status: 1 when there was a finding, else 0. A cluster that cannot be read
+    for a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
     follower = FollowingAudit(plan, arguments)
     metrics = None
     if arguments.metrics is not None:

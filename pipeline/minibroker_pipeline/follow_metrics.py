@@ -1,4 +1,4 @@
-"""What a following audit knows, for Prometheus: names as docs/metrics.md has those of minibroker's own."""
+"""Metrics of a following audit for Prometheus, named like those in docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Figures:
     seconds: float = 0.0
 
     def judged(self, found: Iterable[Finding], transactions: Iterable[Transaction]) -> None:
-        """Takes what a round found to be true."""
+        """Update the metrics with the result of a round."""
         self.present = Counter((one.rule, one.severity) for one in found)
         self.open = {}
         for txn in transactions:

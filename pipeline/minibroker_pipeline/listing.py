@@ -1,4 +1,4 @@
-"""What a data directory has: its logs, the parts to read, and what is wrong with its small files.
+"""Lists a data directory: its logs, the parts to read, and the problems of its small files.
 
 Everything here is read on the driver, once; what is looked at grows with the number of files, not of bytes.
 """
@@ -177,13 +177,13 @@ class _Root:
         return f"{self._root}/{name}" if self._root else name
 
     def lost(self, place: tuple[str, int]) -> None:
-        """Finds what is gone of a partition."""
+        """Find lost data of a partition."""
         for one in lost_of_partition(self._reader, f"{place[0]}-{place[1]}", self.reached.get(place, {})):
             place_of = {"first_offset": one.offset, "file": self._path(one.path)}
             self.found.append(finding("lost-data", Log(self._root, *place), one.explained, **place_of))  # type: ignore[arg-type]
 
     def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
-        """Finds what the checkpoints have that is not there, and what they have against one another."""
+        """Find checkpoint entries without a log, and checkpoints that contradict each other."""
         for one in self._small.beyond_its_end():
             self._take(one)
         for place, one in self._small.without_directory(lambda: self.topics):

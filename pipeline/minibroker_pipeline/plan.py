@@ -1,4 +1,4 @@
-"""What an audit is asked to do, and the steps that every engine takes in the same way."""
+"""The plan of an audit, and the steps that are the same in every engine."""
 
 from __future__ import annotations
 

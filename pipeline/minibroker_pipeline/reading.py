@@ -78,7 +78,7 @@ _ROWS_OF: dict[str, Callable[[Log, str, bytes], Iterator[Any]]] = {
 
 
 def _indexes(files: Files, part: Part) -> IndexMatch | None:
-    """What the indexes of a part's file say; None where there are none."""
+    """The index claims about a part's file; None without indexes."""
     if max(part.indexes) < 0:
         return None
     stem = part.path.removesuffix(".log")

@@ -35,7 +35,7 @@ _FENCED: Final = frozenset(
 
 
 class SinkRefused(Exception):
-    """What would break the promise, or cannot be done, in one line."""
+    """The sink refuses: it would break exactly-once, or cannot do what is asked. The text is one line."""
 
 
 class Fenced(SinkRefused):
@@ -76,7 +76,7 @@ class Sink:
 
 
 class SinkMarker(NamedTuple):
-    """What the last committed batch left behind."""
+    """The marker of the last committed batch."""
 
     next_batch: int
     query: str

@@ -21,7 +21,7 @@ def _now() -> float:
 
 
 class Keeper:
-    """Told what queries do. Commits their markers again as they start, and each hour in which they write nothing.
+    """Gets the events of queries. Commits their markers again as they start, and each hour in which they write nothing.
 
     A driver's: the queries are this process's. clock: seconds.
     """

@@ -39,7 +39,7 @@ def check_columns(columns: Mapping[str, str]) -> None:
 
 
 def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
-    """What the options mean. Without `partitions` the cluster is asked how many the topic has. Raises SinkRefused."""
+    """Parse the options. Without `partitions` the topic's number is read from the cluster. Raises SinkRefused."""
     given = {name.lower(): text for name, text in options.items()}
     for name in ("bootstrap", "topic", "sink"):
         if not given.get(name):

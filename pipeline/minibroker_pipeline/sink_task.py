@@ -1,4 +1,4 @@
-"""What one task of a batch does: append its rows under the attempt's producer id and epoch."""
+"""One task of a batch: appends its rows under the attempt's producer id and epoch."""
 
 from __future__ import annotations
 

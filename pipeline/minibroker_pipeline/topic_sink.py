@@ -31,7 +31,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the committing process."""
+    """The message of a task to the committing process."""
 
     written: Written
 

@@ -79,7 +79,7 @@ class KafkaTopics(DataSource):
 
 
 class _Ranges:
-    """Which offsets there are, and reading them. Can be pickled."""
+    """Lists offsets and reads records. Can be pickled."""
 
     def __init__(self, topics: Topics, names: list[str], isolation: int, starting: int, schema: Any) -> None:
         self.topics = topics
@@ -141,7 +141,7 @@ def _aborted_by(log: Log, header: BatchHeader, batch: memoryview) -> set[int]:
 
 
 class TopicReader(DataSourceReader):
-    """What is there when the query is planned."""
+    """A batch read: the offsets at the time when the query is planned."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges

@@ -22,7 +22,7 @@ SPLIT_OFFSETS = 2_000_000
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """What a cluster refuses, or does not answer, is not readable."""
+    """Raise NotReadable for requests that the cluster refuses or does not answer."""
     try:
         yield
     except (ApiError, BrokerFailed) as error:

@@ -153,7 +153,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope (its exception is a ``RetriableException``)."""
+        """Whether a client may retry the same request (its exception is a ``RetriableException``)."""
         return self in _RETRIABLE
 
 
@@ -199,7 +199,7 @@ INVALID_REQUEST_TEXT = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
-"""What Kafka says of an invalid request when it has nothing else to say."""
+"""Kafka's default message for an invalid request."""
 
 
 class ApiError(Exception):
@@ -224,7 +224,7 @@ class Malformed(ValueError):
 
 
 class LongMessage(Exception):
-    """The message would build more objects than its reader was given leave to."""
+    """Decoding the message would create more objects than the caller allows."""
 
 
 class EncodeError(ValueError):

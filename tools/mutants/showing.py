@@ -78,7 +78,7 @@ class Workplace:
         self._whole.close()
 
     def all_tests(self, mutant: Mutant) -> list[str]:
-        """What was collected; the tests of the mutant's folder first."""
+        """The collected tests; those of the mutant's folder come first."""
         folder = test_folder(mutant)
         return sorted(self._whole.names, key=lambda name: (not name.startswith(folder), name))
 
@@ -116,7 +116,7 @@ class Workplace:
         return {"seen": "is not imported", "test": ""} if "broken" in answer else answer
 
     def _freshly(self, tests: list[tuple[str, float]], most: float) -> Any:
-        """Imports everything anew, as the defect is in what runs at import."""
+        """Import everything again, because the defect is in code that runs at import."""
         names = self._copy.parent / "names"
         names.write_text("\n".join(sorted({name.partition("::")[0] for name, _ in tests})))
         collected = Collected(self._copy, [*self._arguments, f"@{names}"])

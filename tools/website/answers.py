@@ -1,4 +1,4 @@
-"""What answers how: for each row of the texts, what brokers did, and the answers that releases are expected to give."""
+"""For each row of the texts: the recorded answers of brokers, and the answers expected of releases."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Page:
 
 
 class DeadLink(Exception):
-    """A page points at what there is not."""
+    """A page has a link to something that does not exist."""
 
 
 class Pages:

@@ -23,7 +23,7 @@ PartitionCheck = Callable[[bytes, int], None]
 
 
 class Group(Protocol):
-    """What a group of either protocol says about offsets; see ClassicGroup and ConsumerGroup."""
+    """The rules of a group of either protocol about offsets; see ClassicGroup and ConsumerGroup."""
 
     group_id: str
 
@@ -126,10 +126,9 @@ class OffsetDecisions:
         return group
 
     def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
-        """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
-
-        The topic's id is not written down in a transaction, whose requests do not carry it either. An unknown group
-        comes into being by an offset that names no generation (a "simple" group).
+        """The records of a commit. Raises ApiError when the whole commit is refused, which one partition can cause. The
+        topic id is not written in a transaction, as TxnOffsetCommit does not carry it. A commit without a generation
+        creates an unknown group (a "simple" group).
         """
         check = self._checked(commit)
         config, now_ms = self._env.config(), self._env.now_ms()
@@ -169,7 +168,7 @@ class OffsetDecisions:
         )
 
     def _checked(self, commit: Commit) -> PartitionCheck | None:
-        """Whether the member may commit at all, and what is still to be asked for each partition."""
+        """Check that the member may commit; returns the check to run for each partition."""
         try:
             check = self._validate(commit)
         except ApiError as error:
@@ -203,7 +202,7 @@ class OffsetDecisions:
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
     ) -> CoordinatorResult[list[list[tuple[int, ErrorCode]]]]:
-        """Tombstones for what is there; GROUP_SUBSCRIBED_TO_TOPIC for topics the group's members read."""
+        """Tombstones for existing offsets; GROUP_SUBSCRIBED_TO_TOPIC for topics that the members subscribe to."""
         group = self._find(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -258,7 +257,7 @@ class OffsetDecisions:
         return CoordinatorResult(None, tuple(records))
 
     def topic_deleted(self, topic: str) -> CoordinatorResult[None]:
-        """Tombstones of every offset of a topic that is gone, those of open transactions too."""
+        """Tombstones of every offset of a deleted topic, pending ones of open transactions included."""
         return CoordinatorResult(
             None, tuple(offset_tombstone(group_id, topic, p) for group_id, p in self._offsets.with_topic(topic))
         )
@@ -270,7 +269,7 @@ def _java_length(text: str) -> int:
 
 
 def _in_words_of(commit: Commit, error: ApiError) -> ApiError:
-    """The refusal as the request's version can say it: not all know of member epochs."""
+    """The error code in the request's version: older ones have no codes about member epochs."""
     if error.code is not ErrorCode.STALE_MEMBER_EPOCH or commit.knows_epochs:
         return error
     code = ErrorCode.ILLEGAL_GENERATION if commit.transactional else ErrorCode.UNSUPPORTED_VERSION

@@ -32,9 +32,8 @@ def members(shard: GroupShard, group_id: str) -> list[Known]:
 
 
 def rebalance(shard: GroupShard, group_id: str) -> CoordinatorResult[None]:
-    """Have all members join again; a KIP-848 group gets its next epoch, which its members learn by their heartbeats.
-
-    A rebalance that is under way goes on. Raises GROUP_ID_NOT_FOUND, also for a group without members.
+    """Make all members join again; a KIP-848 group gets its next epoch, which its members learn with their heartbeats.
+    A running rebalance continues. Raises GROUP_ID_NOT_FOUND, also for a group without members.
     """
     group = _group(shard, group_id)
     if not group.members:
@@ -45,7 +44,7 @@ def rebalance(shard: GroupShard, group_id: str) -> CoordinatorResult[None]:
 
 
 def remove(shard: GroupShard, group_id: str, member_id: str) -> CoordinatorResult[None]:
-    """Take a member out, as if its session had ended. Raises GROUP_ID_NOT_FOUND; harmless when it is gone."""
+    """Remove a member, as if its session had expired; no effect on an unknown member. Raises GROUP_ID_NOT_FOUND."""
     group = _group(shard, group_id)
     if isinstance(group, ConsumerGroup):
         leaving = group.members.get(member_id)

@@ -68,7 +68,7 @@ def end_txn(
 ) -> CoordinatorResult[ProducerIdAndEpoch]:
     """A client ends its transaction. The answer leaves when the decision is durable, before any marker is written.
 
-    The response is the producer id and epoch to go on with, (-1, -1) below transaction.version 2.
+    The response has the producer id and epoch for the next transaction, (-1, -1) below transaction.version 2.
     Raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE,
     COORDINATOR_LOAD_IN_PROGRESS (epochs used up and no producer id at hand).
     """
@@ -153,7 +153,7 @@ def abort_with_fence(
     now_ms: int,
     timed_out: bool,
 ) -> CoordinatorResult[R]:
-    """The coordinator aborts the running transaction and shuts its producer out (a new instance, or a timeout).
+    """The coordinator aborts the running transaction and fences its producer (a new instance, or a timeout).
 
     Raises ApiError(UNKNOWN_SERVER_ERROR) when there is no epoch left to fence with.
     """

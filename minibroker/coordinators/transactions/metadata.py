@@ -71,7 +71,7 @@ class TransactionMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class Volatile:
-    """What is never logged; a reload starts with a fresh one.
+    """The volatile part: never logged; a reload starts with a new one.
 
     pending_state: the state an append in flight, or the marker phase, leads to.
     fence_epoch: the epoch in memory while a fence below transaction.version 2 is being logged, and after that failed

@@ -35,7 +35,7 @@ class TransactionFilter(NamedTuple):
 
 
 def forgotten(entry: TransactionEntry) -> bool:
-    """It has expired, and is there only until that is written."""
+    """The id has expired and exists only until its tombstone is written."""
     return entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD
 
 

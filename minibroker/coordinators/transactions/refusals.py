@@ -36,7 +36,7 @@ class Fenced(ApiError):
 
 
 def fenced(entry: TransactionEntry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
-    """`offered` is shut out of `entry`; the text says what was expected and what came."""
+    """`offered` is fenced from `entry`; the text names the expected and the received epoch."""
     return Fenced(
         f"{offered} {why}: {entry.metadata.transactional_id} is {entry}",
         timed_out=timed_out(entry, offered),
@@ -69,8 +69,8 @@ def refuse_timed_out(semantics: Semantics, entry: TransactionEntry, producer: Pr
 
 
 TIMED_OUT_FOR_LEADERS: Final = ErrorCode.UNKNOWN_PRODUCER_ID
-"""What a partition leader is told in AddPartitionsToTxn v4+ about the epoch of a transaction that has timed out, so
-that it can answer Produce with the code for that; nothing else there is answered with this one."""
+"""The code that AddPartitionsToTxn v4+ gives a partition leader for the epoch of a timed-out transaction, so that it
+can answer Produce with the matching code. It is used for nothing else there."""
 
 
 def code_for_leader(error: ApiError, semantics: Semantics) -> ErrorCode:

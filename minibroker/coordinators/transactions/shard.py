@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class TransactionConfig(NamedTuple):
-    """What the coordinator is told from outside. transaction_version: the finalized feature level."""
+    """The inputs of the coordinator. transaction_version: the finalized feature level."""
 
     semantics: Semantics = KAFKA
     transaction_version: int = 2

@@ -1,4 +1,4 @@
-"""The next durable state of a transactional id, one function per way (Kafka's TransactionMetadata.prepare…).
+"""The next durable state of a transactional id, one function per transition (Kafka's TransactionMetadata.prepare…).
 
 Each takes the id as it is and returns new metadata; nothing is changed. The previous producer id is set on every way to
 the one held before it, so it differs from the producer id only right after a rotation.
@@ -31,7 +31,7 @@ EPOCH_BUMP_VERSION = 2
 
 
 def _moved(entry: TransactionEntry, to: TransactionState, now_ms: int) -> TransactionMetadata:
-    """What every way changes."""
+    """The fields that every transition changes."""
     metadata = entry.metadata
     require_legal(metadata.transactional_id, metadata.state, to)
     return metadata._replace(

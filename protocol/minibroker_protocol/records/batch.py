@@ -126,7 +126,7 @@ class BatchHeader:
 
     @property
     def has_producer_id(self) -> bool:
-        """Kafka takes any id below 0 as none."""
+        """Whether it has a producer id; Kafka treats any id below 0 as none."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
@@ -178,8 +178,8 @@ def _refuse_old_magic(buf: Buffer, pos: int) -> None:
 
 
 def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `pos` on; a last batch that is cut off is left out, as a fetch
-    may end in one. Raises CorruptBatch where bytes cannot be a batch."""
+    """(position, header) of every whole batch from `pos` on; a truncated last batch is left out, as a fetch may end in
+    one. Raises CorruptBatch where bytes cannot be a batch."""
     end = len(buf)
     while end - pos >= LOG_OVERHEAD:
         (length,) = _LENGTH.unpack_from(buf, pos + 8)
@@ -199,7 +199,7 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
 
 
 def write_crc(buf: bytearray | memoryview, pos: int, size: int) -> int:
-    """Set the checksum of the batch of `size` bytes at `pos` to what it ought to be, which is returned."""
+    """Compute and set the checksum of the batch of `size` bytes at `pos`; returns it."""
     crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : pos + size])
     _CRC.pack_into(buf, pos + _CRC_OFFSET, crc)
     return crc

@@ -70,7 +70,7 @@ def end_txn_marker(
 
 
 def parse_control(record: Record) -> ControlRecord:
-    """What a record of a control batch says. Raises InvalidRecords when key or marker value are too short."""
+    """Decode a record of a control batch. Raises InvalidRecords when key or marker value are too short."""
     key, value = record.key, record.value
     if key is None or len(key) < _KEY.size:
         raise InvalidRecords(f"control record: key of {'no' if key is None else len(key)} bytes")

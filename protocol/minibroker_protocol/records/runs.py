@@ -2,7 +2,7 @@
 
 What decides whether a record adds up are a few bytes: its varints. In records of one size they lie at one distance
 from each other, so a strided slice takes the same byte of all of them, and comparing that costs nanoseconds a record.
-Nothing is refused here: where a run ends, or does not even begin, the walk one by one goes on and finds what is wrong.
+Nothing is refused here: where a run ends, or none begins, the record-by-record walk continues and finds the error.
 """
 
 from __future__ import annotations

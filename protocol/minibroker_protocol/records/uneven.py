@@ -5,8 +5,8 @@ half a microsecond each. A regular expression walks in C: with an alternative fo
 followed by a value of just the length that is then left for it, one match is one record that adds up. What remains to
 be looked at, timestamp and offset deltas, is captured, and compared for all records at once as in `runs`.
 
-Nothing is refused here either: where a run ends, the walk one by one goes on. An expression takes milliseconds to
-compile, so it is made when so many records were walked without it that they have cost more.
+Nothing is refused here either: where a run ends, the record-by-record walk continues. An expression takes milliseconds
+to compile, so it is made when so many records were walked without it that they have cost more.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     RecordHeader = tuple[str | bytes, bytes | None]
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
-"""What a batch may decompress to unless the caller says otherwise."""
+"""Bytes that a batch may decompress to by default."""
 MOST_FAULTS = 1000
 """Faulty records of one kind after which a walk ends: the batch is refused in any case."""
 _COPIED_PER_DECOMPRESSED = 8

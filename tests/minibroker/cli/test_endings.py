@@ -287,7 +287,7 @@ def test_a_stdout_that_takes_nothing_is_one_line(name: str, world: World, tmp_pa
         started = Started(name, *(case.speaks or case.works)(world), tmp=tmp_path, stdout=stdout, **world.environment)
     case.while_speaking(world, started)
     assert started.end() == FULL, started.said
-    assert_one_line(started, "minibroker: what there is to say cannot be written to stdout: No space left on device")
+    assert_one_line(started, "minibroker: cannot write to stdout: No space left on device")
     assert started.left() == []
 
 

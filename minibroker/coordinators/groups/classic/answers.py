@@ -13,7 +13,7 @@ from minibroker.kernel.turns import STEPS_AT_ONCE
 
 
 class Answer(NamedTuple):
-    """parked: the request, if there is one. response: makes what it is answered, when its turn comes."""
+    """parked: the request to answer, if there is one. response: creates the response when its turn comes."""
 
     parked: Deferred[Any] | None
     response: Callable[[], object]
@@ -23,14 +23,14 @@ _KEY = ("answers", "", "")
 
 
 class Answers:
-    """Those of all groups of a shard, in the order they are given. What a group decides does not wait for them."""
+    """The answers of all groups of a shard, sent in the order they are given. The groups do not wait for them."""
 
     def __init__(self, timers: GroupTimers) -> None:
         self._timers = timers
         self._waiting: deque[Answer] = deque()
 
     def give(self, answers: list[Answer]) -> None:
-        """The first ones now, the others in the next turns."""
+        """Send the first answers now, the others in the next turns of the loop."""
         now = 0 if self._waiting else STEPS_AT_ONCE
         if len(answers) > now:
             if not self._waiting:
@@ -39,7 +39,7 @@ class Answers:
         _resolve(answers[:now])
 
     def finish(self) -> None:
-        """All that wait: there will be no next turn."""
+        """Send all waiting answers now, as there will be no further turn."""
         while self._waiting:
             _resolve([self._waiting.popleft()])
 

@@ -29,7 +29,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 class ClassicGroup:
     """Members by id, in the order they joined.
 
-    persisted: what the log last said of the group; None before the first record.
+    persisted: the group's last record; None before the first one.
     subscribed_topics: topics of all members' subscriptions; None when they cannot be known.
     state_timestamp_ms: when the state was entered; None in a group loaded from a record too old to tell.
     """
@@ -86,7 +86,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest any member asks for; 0 without members."""
+        """The largest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -94,7 +94,7 @@ class ClassicGroup:
         return len(self.members) == self.awaiting_joins and not self.pending_joins
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin the next generation with the members there are."""
+        """Begin the next generation with the current members."""
         self.generation_id += 1
         self.choose_protocol()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
@@ -123,7 +123,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         answer: Deferred[JoinGroupResponse] | None,
     ) -> None:
-        """Take what a member says in a new JoinGroup."""
+        """Update a member with its new JoinGroup."""
         self._protocol_counts.subtract(name for name, _ in member.protocols)
         self._protocol_counts.update(name for name, _ in protocols)
         member.protocols = protocols
@@ -141,7 +141,7 @@ class ClassicGroup:
             )
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending member; another member leads when it was the leader."""
+        """Remove a member or a pending member; if it was the leader, another member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._protocol_counts.subtract(name for name, _ in member.protocols)
@@ -212,7 +212,7 @@ class ClassicGroup:
     # -- protocols -------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can be in the group: one of them is known to all other members."""
+        """Whether a member with these protocols can join: at least one of them is supported by every member."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         everyone = len(self.members)
@@ -224,7 +224,7 @@ class ClassicGroup:
         self.subscribed_topics = self._compute_subscribed_topics()
 
     def select_protocol(self) -> str:
-        """The protocol known to all members that most of them like best."""
+        """Of the protocols that all members support, the one that most members prefer."""
         everyone = len(self.members)
         candidates = {name for name, count in self._protocol_counts.items() if count == everyone}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -280,7 +280,7 @@ class ClassicGroup:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} awaits assignments")
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anyone may read; raises GROUP_ID_NOT_FOUND when the group is going."""
+        """Offsets may be fetched in any state. Raises GROUP_ID_NOT_FOUND for a Dead group."""
         self._check_exists()
 
     def validate_offset_delete(self) -> None:
@@ -295,7 +295,7 @@ class ClassicGroup:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {self.group_id} is {self.state.value}")
 
     def expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when on an offset ages (KIP-211); None while it must not."""
+        """The time from which an offset's retention counts (KIP-211); None while it must not expire."""
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
@@ -326,7 +326,7 @@ class ClassicGroup:
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def join_members(self) -> list[JoinGroupResponse.JoinGroupResponseMember]:
-        """What the leader is told of all members."""
+        """The members as the JoinGroup response lists them for the leader."""
         return [
             JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -339,7 +339,7 @@ class ClassicGroup:
     def join_response(
         self, member_id: str, *, leader: str | None = None, with_members: bool = False, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """The current generation as JoinGroup tells it."""
+        """The JoinGroup response for the current generation."""
         response = self.generation()(
             member_id=member_id,
             skip_assignment=skip_assignment,
@@ -350,7 +350,7 @@ class ClassicGroup:
         return response
 
     def generation(self) -> Callable[..., JoinGroupResponse]:
-        """Makes responses of the generation that is current now, later too."""
+        """Creates JoinGroup responses of the current generation, also after it has ended."""
         return partial(
             JoinGroupResponse,
             generation_id=self.generation_id,
@@ -408,7 +408,7 @@ class ClassicGroup:
     # -- durable form ----------------------------------------------------------------------------------------------
 
     def metadata_value(self, assignments: Callable[[ClassicMember], bytes] | None = None) -> GroupMetadataValue:
-        """The group as its record tells it; `assignments` gives each member's, default what it has."""
+        """The group's record. assignments: by member; default: the current ones."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,

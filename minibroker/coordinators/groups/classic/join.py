@@ -53,7 +53,7 @@ class Join:
         return self._known(group, client, request, answer)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """A full group takes only members it has; while members gather, only those that wait already."""
+        """A full group accepts only its members; during a join phase only those that have joined."""
         most = self._env.config().max_size
         if group.state is GroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)
@@ -97,7 +97,7 @@ class Join:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, answer)
-        # It cannot send heartbeats before it knows its id; a client that gave up must not stay forever, though.
+        # A member cannot send heartbeats before it knows its id, but a client that gave up must not stay forever.
         self._rebalance.rearm_session(group, member, self._env.config().new_member_join_timeout_ms)
         return self._rebalance.maybe_prepare(group, f"member {member_id} joined; {_reason(request)}")
 
@@ -110,7 +110,7 @@ class Join:
         new_id: str,
         answer: Answer,
     ) -> CoordinatorResult[None]:
-        """A static member came back without its id: it takes over the place of its former self (KIP-345)."""
+        """A static member rejoined without its member id: it replaces its earlier instance (KIP-345)."""
         instance = request.group_instance_id
         assert instance is not None
         old_leader = group.leader_id or ""
@@ -142,7 +142,8 @@ class Join:
                 leads = group.leader_id == new_id
                 response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
             else:
-                # Told the old leader's id it does not take itself for the leader, and so does not assign anew.
+                # The response names the old leader's id, so the client does not act as leader and does not assign
+                # again.
                 response = group.join_response(new_id, leader=old_leader)
             group.complete_join(member, response)
 
@@ -172,7 +173,7 @@ class Join:
         if group.state is GroupState.EMPTY:
             answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            # It may not have got the first answer.
+            # The client may not have received the first answer.
             answer.resolve(group.join_response(member_id, with_members=leads))
         elif group.state is GroupState.STABLE and unchanged and not leads:
             answer.resolve(group.join_response(member_id))
@@ -186,7 +187,7 @@ class Join:
 
 
 def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answer) -> CoordinatorResult[None]:
-    """A group that a join has just made is written down, unless the join itself wrote about it."""
+    """Write the record of a group that a join has just created, unless the join wrote one itself."""
     if decided.records:
         return decided
 
@@ -206,7 +207,7 @@ def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answ
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none; there the session timeout serves as both."""
+    """The rebalance timeout; version 0 has none and uses the session timeout."""
     return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
 
 

@@ -13,7 +13,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def protocols_of(request: JoinGroupRequest) -> Protocols:
-    """Each name once, as it came first: members are counted by the names that they know."""
+    """Each name once, the first one counts: protocols are counted by members."""
     found: dict[str, bytes] = {}
     for protocol in request.protocols:
         found.setdefault(protocol.name, bytes(protocol.metadata))
@@ -61,5 +61,5 @@ class ClassicMember:
         return b""
 
     def vote(self, candidates: Container[str]) -> str:
-        """The protocol it likes best among `candidates`."""
+        """The protocol that the member prefers among `candidates`."""
         return next(name for name, _ in self.protocols if name in candidates)

@@ -20,7 +20,7 @@ def sync_error(code: ErrorCode) -> m.SyncGroupResponse:
 
 
 class Membership:
-    """What a member does between two joins."""
+    """Handles the requests of members between two joins."""
 
     def __init__(self, rebalance: Rebalance) -> None:
         self._rebalance = rebalance
@@ -30,7 +30,8 @@ class Membership:
     def sync(
         self, group: ClassicGroup, request: m.SyncGroupRequest, answer: Deferred[m.SyncGroupResponse]
     ) -> CoordinatorResult[None]:
-        """Answer with the assignment or park until the leader brought it. Raises ApiError with the refusal."""
+        """Answer with the assignment, or park the request until the leader has sent it. Raises ApiError with the
+        refusal."""
         member = _check_sync(group, request)
         if group.state is GroupState.STABLE:
             self._rebalance.synced(group, member.member_id)
@@ -50,7 +51,7 @@ class Membership:
         return self._assign(group, request)
 
     def _assign(self, group: ClassicGroup, request: m.SyncGroupRequest) -> CoordinatorResult[None]:
-        """Write the leader's assignment down; members it left out get an empty one."""
+        """Write the leader's assignment; members that it lacks get an empty one."""
         told = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         generation_id = group.generation_id
 
@@ -108,7 +109,7 @@ class Membership:
             return response
         member_id: str | None = who.member_id
         if member_id == "":
-            # An admin removes a static member whose id he does not know.
+            # An admin client removes a static member without knowing its member id.
             member_id = None if who.group_instance_id is None else group.static_members.get(who.group_instance_id)
             if member_id is None:
                 response.error_code = ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
-"""The course of a rebalance: collect joins, tell the generation, wait for assignments, watch sessions.
+"""The phases of a rebalance: collect joins, answer with the generation, wait for assignments, watch sessions.
 
 Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and their timers).
 """
@@ -42,11 +42,11 @@ class Rebalance:
     # -- sessions --------------------------------------------------------------------------------------------------
 
     def rearm_session(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:
-        """Expect a sign of life within `timeout_ms`, by default the member's session timeout."""
+        """Restart a member's session: `timeout_ms`, by default its session timeout."""
         self.watch(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def watch(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
-        """Forget a member, or an id that was handed out, unless it is heard of in time."""
+        """Remove a member, or a generated id, if it sends nothing in time."""
         self._env.timers.schedule(
             session_key(group.group_id, member_id), session_timeout_ms, lambda: self.expire_session(group, member_id)
         )
@@ -68,7 +68,7 @@ class Rebalance:
         return self.after_removal(group, f"session of {member_id} expired")
 
     def drop(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Take a member out; a JoinGroup it has parked is told to begin anew."""
+        """Remove a member; its parked JoinGroup is answered with UNKNOWN_MEMBER_ID."""
         self.cancel_session(group, member.member_id)
         group.complete_join(
             member,
@@ -86,7 +86,7 @@ class Rebalance:
     # -- join phase ------------------------------------------------------------------------------------------------
 
     def maybe_prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
-        """Start a rebalance, or see whether the running one can go on."""
+        """Start a rebalance, or check whether the running one can complete."""
         return self.prepare(group, reason) if group.can_rebalance else self.maybe_complete(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
@@ -126,7 +126,7 @@ class Rebalance:
         return CoordinatorResult(None)
 
     def maybe_complete(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """End the join phase when everyone is there; the first one of a group always runs its time."""
+        """End the join phase when all members have joined; the first one of a group always lasts its whole delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
@@ -180,7 +180,7 @@ class Rebalance:
     # -- sync phase ------------------------------------------------------------------------------------------------
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """A member asked for its assignment."""
+        """A member has sent SyncGroup."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             self._env.timers.cancel(sync_key(group.group_id))
@@ -220,7 +220,7 @@ class Rebalance:
     def _answer(
         self, group: ClassicGroup, member: ClassicMember, parked: Deferred[T] | None, make: Callable[[], T]
     ) -> Answer:
-        """What a member is told when its turn comes. Its session begins then, and does not end before."""
+        """Answer a member when its turn comes. Its session starts then, so it cannot expire before."""
         member.unanswered = True
 
         def response() -> T:

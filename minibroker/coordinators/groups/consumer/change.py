@@ -13,11 +13,9 @@ from minibroker.metadata.image import MetadataImage
 
 @dataclass(slots=True)
 class Change:
-    """One decision while it is made: whose request it is about, the metadata it is made with, the records so far, and
-    the group as it will be.
-
-    group: as it is; a copy where the decision is made on another thread. live: the group itself. effects: timers and
-    the like, for `take_effect` when the decision is made.
+    """One decision in progress: the member, the metadata used, the records so far, and the resulting group. group: the
+    current state; a copy if the decision is made on another thread. live: the group itself. effects: timers and the
+    like, which `take_effect` runs afterwards.
     """
 
     client: ClientInfo

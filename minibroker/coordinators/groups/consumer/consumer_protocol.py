@@ -33,7 +33,7 @@ class CustomAssignor(Exception):
 
 
 def read_assignment(blob: bytes, image: MetadataImage) -> dict[bytes, frozenset[int]]:
-    """Partitions by topic id; no blob and topics that are gone assign nothing. Raises Malformed, CustomAssignor."""
+    """Partitions by topic id; an empty blob and deleted topics assign nothing. Raises Malformed, CustomAssignor."""
     if not blob:
         return {}
     told = ConsumerProtocolAssignment.decode(blob, version_of(blob), 2)
@@ -51,7 +51,7 @@ def by_id(topics: Mapping[str, Any], image: MetadataImage) -> dict[bytes, frozen
 
 
 def write_assignment(target: Mapping[bytes, Any] | Target, version: int, image: MetadataImage) -> bytes:
-    """The blob a member in `version` can read; topics that are gone are left out."""
+    """The blob in `version`, without deleted topics."""
     topics = []
     for topic_id, partitions in target.items():
         topic = image.topic_by_id(topic_id)

@@ -120,7 +120,8 @@ class ConsumerGroup:
         return names
 
     def preferred_assignor(self, members: Iterable[ConsumerMember], default: str) -> str:
-        """The one most members ask for; of two the later in the alphabet, as Java's hash maps have Kafka's own two."""
+        """The assignor that most members ask for; in a tie the alphabetically last, as Kafka's own two come out of
+        Java's hash map."""
         votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
         return max(votes, key=lambda name: (votes[name], name)) if votes else default
 
@@ -191,7 +192,7 @@ class ConsumerGroup:
         self.metadata_hash = value.metadata_hash
 
     def set_member(self, member_id: str, value: c.ConsumerGroupMemberMetadataValue) -> None:
-        """What a member says of itself; its assignment stays."""
+        """Update a member's own data; its assignment stays."""
         before = self.members.get(member_id) or ConsumerMember(member_id)
         self._put(
             replace(
@@ -209,7 +210,7 @@ class ConsumerGroup:
         )
 
     def set_assignment(self, member_id: str, value: c.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
-        """What a member owns; None takes everything from it. A member not told of yet is made."""
+        """Set a member's current assignment; None clears it. An unknown member is created."""
         before = self.members.get(member_id)
         if value is None:
             if before is not None:

@@ -98,7 +98,7 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
 
 
 def _replayed(group_id: str, result: Iterable[CoordinatorRecord]) -> ConsumerGroup:
-    """What the records make of the group, for the decisions that follow in the same breath."""
+    """The group after these records, for further decisions about the same request."""
     groups: dict[str, AnyGroup] = {}
     for record in result:
         if record.key_type != GROUP_METADATA:

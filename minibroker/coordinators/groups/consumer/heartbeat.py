@@ -37,7 +37,7 @@ Response = ConsumerGroupHeartbeatResponse
 
 
 def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
-    """What can be said without the group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    """Validate the request without looking at the group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH):
         raise _invalid("MemberId can't be empty.")
@@ -130,7 +130,7 @@ class HeartbeatDecisions:
     def _subscribe(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned, change: Change
     ) -> ConsumerMember:
-        """The member that speaks: known, new, or a static one that comes back."""
+        """The member that sent the request: a known one, a new one, or a returning static one."""
         group = change.group
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -156,7 +156,7 @@ class HeartbeatDecisions:
         return held_by
 
     def replace_static(self, change: Change, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member takes over what its former self left, under its new id."""
+        """A static member takes over the assignment of its earlier instance, under its new member id."""
         group = change.group
         new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         change.effects.append(partial(self.cancel, group.group_id, old.member_id))
@@ -204,7 +204,7 @@ class HeartbeatDecisions:
         return group.preferred_assignor(members, default) != group.preferred_assignor(group.members.values(), default)
 
     def _bump(self, change: Change, updated: ConsumerMember, *, must: bool) -> int:
-        """The group's epoch; one higher when it must be, or when the topics of its subscriptions changed."""
+        """The group epoch, bumped if required or if the subscribed topics have changed."""
         group, image = change.group, change.image
         if not must and group.seen_image is image:
             return group.group_epoch
@@ -225,7 +225,7 @@ class HeartbeatDecisions:
 
     @staticmethod
     def _members_with(group: ConsumerGroup, updated: ConsumerMember) -> list[ConsumerMember]:
-        """All members as they will be; a static member's former self is gone."""
+        """All members after this request, without a static member's earlier instance."""
         replaced = group.static_member(updated.instance_id)
         gone = replaced.member_id if replaced is not None else ""
         others = [m for m in group.members.values() if m.member_id not in (updated.member_id, gone)]
@@ -295,7 +295,7 @@ class HeartbeatDecisions:
         return held_by
 
     def leave_for_now(self, group: ConsumerGroup, member: ConsumerMember) -> list[CoordinatorRecord]:
-        """A static member goes and will come back: it keeps what it has."""
+        """A static member leaves and will return: it keeps its assignment."""
         away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING)
         return [records.current_assignment(group.group_id, away)]
 
@@ -324,14 +324,14 @@ class HeartbeatDecisions:
     # -- waits -----------------------------------------------------------------------------------------------------
 
     def watch(self, group_id: str, member: ConsumerMember) -> None:
-        """Expect the next heartbeat in time."""
+        """Start the timer of the next heartbeat."""
         timeout_ms = self._env.config_of(group_id).consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._expire_in(session_key(group_id, member.member_id), timeout_ms, None)
 
     def watch_rebalance(self, group_id: str, member: ConsumerMember) -> None:
-        """A member must give its partitions up in time."""
+        """Start the timer within which a member must revoke its partitions; cancel it when there are none."""
         key = rebalance_key(group_id, member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self._expire_in(key, member.rebalance_timeout_ms, member.member_epoch)
@@ -362,7 +362,7 @@ class HeartbeatDecisions:
             self._env.timers.cancel((kind, group_id, member_id))
 
     def loaded(self, group: ConsumerGroup) -> None:
-        """Sessions of all members begin anew after a load."""
+        """Restart the sessions of all members after a load."""
         for member in group.members.values():
             self.watch(group.group_id, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -27,7 +27,7 @@ NO_TARGET: Final[Target] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target; the numbers are those on disk."""
+    """The state of a member's reconciliation with its target; the values are those of the record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -41,10 +41,8 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """What a member said of itself, and what it owns.
-
-    classic: set for a member that uses the classic protocol inside this group. pending_revocation: partitions it has
-    to give up before it can go on.
+    """A member's own data and its assignment. classic: set for a member that uses the classic protocol in this group.
+    pending_revocation: partitions that it must revoke before it gets others.
     """
 
     member_id: str
@@ -69,7 +67,7 @@ class ConsumerMember:
 
     @property
     def owned(self) -> Assigned:
-        """What it was given and has not said that it gave up (what ConsumerGroupDescribe tells)."""
+        """Partitions that it was assigned and has not confirmed as revoked (as ConsumerGroupDescribe lists them)."""
         found = dict(self.assigned)
         for topic_id, epochs in self.pending_revocation.items():
             found[topic_id] = {**found.get(topic_id, {}), **epochs}

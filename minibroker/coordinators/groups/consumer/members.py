@@ -40,7 +40,7 @@ _CLASSIC_MEMBER = 0
 
 
 class ConsumerMembers:
-    """What members of KIP-848 groups do, and what is told of them."""
+    """Handles the requests of members of KIP-848 groups, and describes the groups."""
 
     def __init__(self, env: Environment, groups: Mapping[str, AnyGroup], rebalance: Rebalance) -> None:
         self._env = env
@@ -74,7 +74,7 @@ class ConsumerMembers:
         return outcome
 
     def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether it is worth a thread to decide about a heartbeat: much is to be assigned anew."""
+        """Whether a heartbeat is decided on another thread, because it computes a large assignment."""
         group = self._groups.get(request.group_id)
         if request.member_epoch < JOIN_EPOCH or isinstance(group, ClassicGroup):
             return False
@@ -211,7 +211,7 @@ LARGE = 1000
 
 
 def _says_nothing_new(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
-    """Whether a heartbeat only says that its member is alive, and there is nothing to tell it."""
+    """Whether a heartbeat changes nothing and its response has no news."""
     member = group.members.get(request.member_id)
     return (
         member is not None

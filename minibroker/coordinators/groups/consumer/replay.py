@@ -1,4 +1,4 @@
-"""Records of KIP-848 groups applied."""
+"""Applies records of KIP-848 groups."""
 
 from __future__ import annotations
 
