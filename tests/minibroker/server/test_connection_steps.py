@@ -18,6 +18,7 @@ from echoing import ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, a
 
 from minibroker.server.connection import Connection, send_reset_on_close
 from minibroker.server.edge import Edge, Limits
+from minibroker.server.memory import RequestMemory
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -338,6 +339,19 @@ def test_memory_fits_to_the_last_byte() -> None:
     receive(first, sized(60_000)[:10])
     receive(second, sized(40_000)[:10])
     assert (bench.edge.memory.used, bench.edge.memory.contended) == (100_000, False)
+
+
+@pytest.mark.parametrize(("limit", "granted"), [(-1, 3), (0, 3), (100, 2), (99, 1), (1, 1)])
+def test_requests_are_let_in_up_to_the_limit_and_one_in_any_case(limit: int, granted: int) -> None:
+    class Waits:
+        def memory_granted(self) -> None:
+            granted_later.append(self)
+
+    granted_later: list[Waits] = []
+    memory = RequestMemory(limit)
+    assert [memory.reserve(Waits(), 50) for _ in range(3)].count(True) == granted
+    memory.release(50)
+    assert len(granted_later) == (granted < 3)
 
 
 def test_an_idle_connection_is_closed_after_the_time_and_an_eighth_of_it() -> None:
