@@ -7,6 +7,7 @@ taken from the product.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections import deque
@@ -499,6 +500,7 @@ def test_bytes_that_are_no_answer_leave_at_once_and_a_connection_closes_after_it
     assert not connection.eof_received()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="SO_LINGER has another layout there")
 @pytest.mark.parametrize("shown", ["socket", "descriptor"])
 def test_a_reset_throws_away_what_is_unsent(shown: str) -> None:
     """SO_LINGER is on, with a time of zero; of uvloop's sockets only the descriptor can be had."""
