@@ -376,6 +376,17 @@ def test_small_segments_become_one_up_to_the_size_of_a_segment() -> None:
     assert [base for base, _, _ in log.shape()] == list(range(6))
 
 
+def test_the_time_index_of_a_compacted_segment_ends_with_its_largest_timestamp() -> None:
+    """As a roll leaves it, in the file."""
+    log = Compacted()
+    for number in range(3):
+        log.put((f"k{number}", "1"))
+        log.roll()
+    log.compact()
+    assert [segment.base_offset for segment in log.log.segments] == [0, 3]
+    assert log.disk.read_bytes(f"t-0/{0:020d}.timeindex") == NOW.to_bytes(8) + (0).to_bytes(4)
+
+
 def test_abort_index_entries_go_with_their_group() -> None:
     log = Compacted()
     for pid in (7, 8):

@@ -80,6 +80,24 @@ def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: 
     assert told == {"t": [ErrorCode.REQUEST_TIMED_OUT], "also": [ErrorCode.REQUEST_TIMED_OUT]}
 
 
+@pytest.mark.parametrize(("version", "told"), [(9, None), (10, (2, 1)), (12, (2, 1))])
+def test_a_produce_at_another_broker_names_the_leader(
+    brokers: ManyBrokers, version: int, told: tuple[int, int] | None
+) -> None:
+    """From version 10 on, with its address (KIP-951)."""
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.settle(1000)
+    request = brokers.produce_request("t", build_batch([Record(0, brokers.clock.now_ms(), None, b"v", [])]))
+    pending = brokers.send(1, request, version)
+    brokers.settle(100)
+    answer = pending.result()
+    (one,) = answer.responses[0].partition_responses
+    assert one.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader = one.current_leader
+    assert (None if leader is None else (leader.leader_id, leader.leader_epoch)) == told
+    assert [node.node_id for node in answer.node_endpoints] == ([] if version < 10 else [2])
+
+
 def test_a_fetch_that_waited_watches_nothing_any_more(brokers: ManyBrokers) -> None:
     watchers = brokers.cluster.brokers[1].partition("t", 0)._watchers
     before = len(watchers)

@@ -7,6 +7,7 @@ taken from the product.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections import deque
@@ -18,6 +19,7 @@ from echoing import ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, a
 
 from minibroker.server.connection import Connection, send_reset_on_close
 from minibroker.server.edge import Edge, Limits
+from minibroker.server.memory import RequestMemory
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -340,6 +342,19 @@ def test_memory_fits_to_the_last_byte() -> None:
     assert (bench.edge.memory.used, bench.edge.memory.contended) == (100_000, False)
 
 
+@pytest.mark.parametrize(("limit", "granted"), [(-1, 3), (0, 3), (100, 2), (99, 1), (1, 1)])
+def test_requests_are_let_in_up_to_the_limit_and_one_in_any_case(limit: int, granted: int) -> None:
+    class Waits:
+        def memory_granted(self) -> None:
+            granted_later.append(self)
+
+    granted_later: list[Waits] = []
+    memory = RequestMemory(limit)
+    assert [memory.reserve(Waits(), 50) for _ in range(3)].count(True) == granted
+    memory.release(50)
+    assert len(granted_later) == (granted < 3)
+
+
 def test_an_idle_connection_is_closed_after_the_time_and_an_eighth_of_it() -> None:
     """It counts the eighths that pass without a byte; what is parked is not idle."""
     bench = Bench(connections_max_idle_ms=8000)
@@ -485,6 +500,7 @@ def test_bytes_that_are_no_answer_leave_at_once_and_a_connection_closes_after_it
     assert not connection.eof_received()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="SO_LINGER has another layout there")
 @pytest.mark.parametrize("shown", ["socket", "descriptor"])
 def test_a_reset_throws_away_what_is_unsent(shown: str) -> None:
     """SO_LINGER is on, with a time of zero; of uvloop's sockets only the descriptor can be had."""
