@@ -129,8 +129,9 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
     module.add_arguments(parser)
-    # Words before and after an option belong together, which argparse does not do for subcommands.
-    parsed = (parser.parse_args if parser._subparsers else parser.parse_intermixed_args)(arguments)
+    # Words before and after an option belong together, but not with subcommands or a command after "--".
+    apart = parser._subparsers or "--" in arguments
+    parsed = (parser.parse_args if apart else parser.parse_intermixed_args)(arguments)
 
     def run() -> int:
         code: int = module.run(parsed)
