@@ -172,7 +172,7 @@ class ClusterClient:
         version: int,
         one: Callable[[R], Any],
     ) -> Any:
-        """What `one` finds of the partition in the answer, once its error is not retriable."""
+        """The partition's part of the answer, which `one` picks. Asks again while its error is retriable."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = one(self.ask(self.leader(topic, partition), request, response, version))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BrokerFailed(Exception):
-    """The broker did something else than expected."""
+    """The broker did not answer as expected."""
 
 
 class ConnectionClosed(BrokerFailed):
@@ -143,7 +143,7 @@ class Connection:
 
 
 def _no_tls(error: OSError) -> str:
-    """Without OpenSSL's numbers and lines."""
+    """The reason of a TLS error, without OpenSSL's codes."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -42,7 +42,7 @@ class Producer(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a request that name it."""
+        """The fields of a request that identify this producer."""
         return {name: getattr(self, name) for name in self._fields[:3]}
 
     def choose(self, new: int, old: int) -> int:
@@ -162,7 +162,7 @@ class TransactionalClient(ReadingClient):
         return self._patiently(ask)
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """Where the next record goes, as far as all in-sync replicas have what is there."""
+        """The high watermark: the offset after the last record that all in-sync replicas have."""
         return self._patiently(lambda: self.offset(topic, partition, LATEST))
 
     def committed(self, group: str, topic: str, partition: int) -> tuple[int, str] | None:

@@ -99,7 +99,8 @@ class TransactionsClient(TransactionalClient):
         return producers
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
-        """Abort what runs under an id by taking it over (Admin.fenceProducers); the new producer id and epoch."""
+        """Fence an id's producer and abort its transaction (Admin.fenceProducers). Returns the new producer id and
+        epoch."""
         producer = self.init_producer_id(transactional_id, 1)
         return producer.producer_id, producer.producer_epoch
 

@@ -67,7 +67,7 @@ def _servers(text: str) -> str:
 
 
 def _unreachable(bootstrap: str) -> Exception | None:
-    """Why none of these servers takes a connection; None when one does. Clients would ask again for ever."""
+    """Why no server accepts a connection, None when one does. A client would retry for ever."""
     from minibroker.client.connection import Connection, NotConnected, parse_address
 
     error = None
@@ -82,7 +82,7 @@ def _unreachable(bootstrap: str) -> Exception | None:
 
 
 def _remove(bootstrap: str, story: Story) -> None:
-    """From a broker that goes on: the story's topics and its group."""
+    """Delete the demo's topics and group from a broker that keeps running."""
     from minibroker.conformance.cluster import ClusterUnderTest
     from minibroker.conformance.traces import remove
 

@@ -31,7 +31,7 @@ QUIET: dict[str, Any] = {"logger": SILENCE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What one member is told; times in milliseconds, `abort_rate` in 0..1."""
+    """Settings of one member; times in milliseconds, `abort_rate` in 0..1."""
 
     name: str
     bootstrap: str
@@ -77,7 +77,7 @@ class Member:
         self._stop.set()
 
     def run(self) -> None:
-        """Process until stopped, fenced or broken; which of them is left in the attributes."""
+        """Process until stopped, fenced or failed; the attributes say which."""
         try:
             self._process()
         except Fenced:

@@ -229,7 +229,7 @@ class Story:
         self._zombie_wakes.wait()
 
     def _replace(self, zombie: Member) -> None:
-        """Start a second producer with the zombie's transactional.id, then let the zombie go on as if nothing were."""
+        """Start a second producer with the zombie's transactional.id, then let the zombie go on."""
         successor = self._start(Member(self._member("zombie-successor", abort_rate=0.2)))
         self._await("the zombie's successor took over", successor.ready.is_set)
         self._progress.event("zombie gets a successor with the same transactional.id")

@@ -1,4 +1,4 @@
-"""A broker as a member of its cluster, as far as its coordinators and its own parts alike see it."""
+"""A broker as its coordinators and its other parts see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minibroker.metadata.image import MetadataImage
 
 
 class ClusterMember(Protocol):
-    """Its id, its settings, its metadata and its way to others."""
+    """A broker's id, settings and metadata, and how it reaches other brokers."""
 
     @property
     def node_id(self) -> int: ...

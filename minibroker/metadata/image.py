@@ -72,8 +72,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. new_topic_offset: of the newest topic's
-    making. resource_configs: by ResourceType and name, of what is neither a topic nor a broker."""
+    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. new_topic_offset: at which the newest
+    topic was created. resource_configs: by (ConfigResourceType, name), for resources other than topics and brokers."""
 
     cluster_id: str
     controller_id: int
@@ -152,11 +152,11 @@ class MetadataImage:
         return replace(self, broker_configs={**self.broker_configs, node: dict(configs)}, offset=self.offset + 1)
 
     def configs_of(self, kind: int, name: str) -> Mapping[str, str]:
-        """What was set for a group or a subscription to client metrics."""
+        """The configs of a group or of a subscription to client metrics."""
         return self.resource_configs.get((kind, name)) or {}
 
     def with_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> MetadataImage:
-        """Without any configs the resource is gone."""
+        """A resource without configs is removed."""
         others = {key: held for key, held in self.resource_configs.items() if key != (kind, name)}
         if configs:
             others[kind, name] = dict(configs)

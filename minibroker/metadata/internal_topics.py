@@ -54,8 +54,8 @@ _REPLICATED = {
 
 
 def replicated_internals(settings: Settings, brokers: int) -> Settings:
-    """The settings of a cluster of `brokers`: internal topics have Kafka's replication as far as there are brokers for
-    it, unless the user said otherwise."""
+    """The settings of a cluster of `brokers`: internal topics have Kafka's replication but no more than there are
+    brokers, unless the user set it."""
     if brokers == 1:
         return settings
     return settings.with_defaults({key: min(value, brokers) for key, value in _REPLICATED.items()})

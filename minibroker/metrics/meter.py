@@ -219,4 +219,4 @@ def _name_of(code: int) -> str:
     try:
         return ErrorCode(code).name
     except ValueError:
-        return str(code)  # a setting may answer with a number that is none of Kafka's
+        return str(code)  # a setting may answer with an error code that Kafka does not have

@@ -1,4 +1,4 @@
-"""What is on a broker's page for Prometheus. It is read on the cluster's thread, so that nothing changes during it."""
+"""A broker's page for Prometheus. It is read on the cluster's thread, so that nothing changes meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLES_A_STEP = 2
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, read_rows: Callable[[], Rows | Deferred[Rows]]) -> Callable[[], Rows]:
-    """For other threads: `read_rows`, called where the loop runs."""
+    """`read_rows` for other threads: calls it on the event loop's thread."""
 
     def rows() -> Rows:
         found: Rows = call_in_loop(loop, read_rows).result(_READ_SECONDS)
@@ -31,7 +31,7 @@ def in_loop(loop: asyncio.AbstractEventLoop, read_rows: Callable[[], Rows | Defe
 
 
 async def read(cluster: Cluster) -> Rows:
-    """Everything that is known of each broker that runs and is not paused. For `in_turns`, on the loop's thread."""
+    """The samples of each broker that runs and is not paused. For `in_turns`, on the loop's thread."""
     found: Rows = {}
     for node_id, broker in tuple(cluster.brokers.items()):
         if node_id in cluster.paused_brokers:

@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: no broken promise found, 1: some were, 2: could not run (one line on stderr says why)."""
+    """Exit status. 0: no broken promise found; 1: some found; 2: could not run (one line on stderr gives the
+    reason)."""
     if absent := missing(("numpy", "pyarrow")):
         return _refuse(hint("the audit", *absent))
     try:
@@ -212,8 +213,8 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
 
 
 def engine_for(size: int, arguments: argparse.Namespace) -> str:
-    """What audits so many bytes: Spark where it was asked for, or where they are many. ValueError names every package
-    that is missing for it."""
+    """The engine for so many bytes: Spark when asked for, or for much data. Raises ValueError, which names every
+    missing package."""
     from minibroker_pipeline.session import submitted
 
     asked = arguments.engine == SPARK or arguments.master is not None or submitted()

@@ -15,8 +15,8 @@ from minibroker_pipeline.reading import read_records
 
 
 def content_rows(plan: Plan, part: Part, outcomes: Outcomes) -> Iterator[tuple[tuple[Log, int, bytes], Content]]:
-    """((log, producer id, digest), content) of the records that have a producer and stand: what was aborted is rightly
-    written again."""
+    """((log, producer id, digest), content) of the records that have a producer and were not aborted: aborted records
+    are rightly written again."""
     log = part.facts.log
     for record in read_records(plan.files, part, chosen=_of_producers):
         if not outcomes.committed(record):

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: each order became one payment, and the audit found nothing; 1: not so; 2: could not run."""
+    """Exit status. 0: each order became one payment, and the audit found nothing; 1: otherwise; 2: could not run."""
     if absent := missing(("pyspark", "pandas", "pyarrow", "numpy")):
         return fail(hint("the demo", *absent), 2, "minibroker pipeline")
     if arguments.orders < _LEAST:
@@ -160,7 +160,8 @@ class _Demo:
             self._broker.cluster.start_broker(node_id)
 
     def _forget_last_commit(self) -> None:
-        """As a driver that dies between the end of the transaction and its own note of it."""
+        """Make the checkpoint look as if the driver had died after the end of the transaction and before it wrote this
+        down."""
         commits = Path(self._checkpoint) / "commits"
         last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
         for path in (last, commits / f".{last.name}.crc"):

@@ -50,8 +50,8 @@ class SparkAudit:
     def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged).
 
-        Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it has
-        to do, so what is shuffled, which is small, goes into few partitions.
+        Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it
+        does, so the small shuffled data goes into few partitions.
         """
         plan = self._plan
         tasks = bins(plan.parts)
@@ -153,7 +153,7 @@ class SparkAudit:
         return found
 
     def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[Part], Iterator[Any]]) -> Any:
-        """What is made of the tasks' records, a row for each record, brought together by key."""
+        """The tasks' records, one row each, mapped and grouped by key."""
         rows = self._context.parallelize(tasks, max(len(tasks), 1)).flatMap(lambda parts: parts).flatMap(rows_of)
         return rows.groupByKey(max(self._width, len(tasks)))
 
@@ -172,7 +172,7 @@ class SparkAudit:
 
 
 class _Watch:
-    """Tells how far reading has come while Spark is at it."""
+    """Reports the progress of reading while Spark works."""
 
     def __init__(self, done: Any, total: int, progress: Progress) -> None:
         self._done = done
@@ -268,7 +268,7 @@ def _judge_producer(
     latest = {row.producer_id: row for row in rows if isinstance(row, r.TxnState)}
     decisions = tuple(row for row in rows if isinstance(row, Decision))
     transactions = [row for row in rows if isinstance(row, r.Transaction)]
-    # The facts of only those logs that the producer may have to do with.
+    # Only the facts of logs that the producer may have written to.
     wanted = {(txn.log.topic, txn.log.partition) for txn in transactions}
     wanted |= {place for decision in decisions for place in decision.partitions}
     return judge_transactions(

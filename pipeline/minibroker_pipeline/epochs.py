@@ -1,4 +1,4 @@
-"""The lowest and highest epoch of each producer, of very many of them: 18 bytes each once they are settled."""
+"""The lowest and highest epoch of each producer, of millions of them: 18 bytes each once merged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Epochs:
 
 
 def _together(known: _Rows | None, more: _Rows) -> _Rows:
-    """One row for each producer, ordered by its id."""
+    """Merge rows to one for each producer, ordered by id."""
     rows = more if known is None else np.concatenate([known, more])
     rows = rows[np.argsort(rows["producer_id"], kind="stable")]
     if not len(rows):

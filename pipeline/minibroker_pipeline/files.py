@@ -1,6 +1,6 @@
 """The files of data directories, on a local disk or any file system that pyarrow or fsspec knows.
 
-Listing happens once, on the driver; what is to be read is handed out in parts of bounded size.
+Listing happens once, on the driver. Files are read in parts of bounded size.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     @property
     def is_log(self) -> bool:
-        """Batches, in contrast to the small files beside them."""
+        """Whether this is a log file, not one of the small files beside it."""
         return not self.path.endswith(SMALL_SUFFIXES)
 
 
@@ -147,7 +147,7 @@ class Files:
             try:
                 yield whole, 0
             finally:
-                # An exception on its way, such as an interrupt, holds views; the mapping goes with the last of them.
+                # An exception in flight, such as an interrupt, holds views; the mapping closes with the last of them.
                 with suppress(BufferError):
                     whole.release()
                     mapped.close()

@@ -1,6 +1,6 @@
 """`minibroker audit --bootstrap … --follow`: reads new records and reports each finding once, until it is interrupted.
 
-`--metrics` serves what is true now, for alerts.
+`--metrics` serves the current findings, for alerts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_SECONDS = 1.0
 
 
 class FollowingAudit:
-    """Keeps the collapsed rows of what was read so far, and judges them anew after each round."""
+    """Keeps the collapsed rows of everything read, and judges them again after each round."""
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
         assert isinstance(plan.files, Topics)
@@ -42,8 +42,8 @@ class FollowingAudit:
         self.errors = 0
 
     def round(self) -> list[Finding]:
-        """Reads what is new and returns the findings that were not there before. Raises NotReadable; what was read by
-        then is kept."""
+        """Reads new records and returns the new findings. Raises NotReadable; what was read before the error is
+        kept."""
         figures, started = self.figures, time.monotonic()
         for part, read in read_parts(self._plan, 0, self._plan.parts):
             self._rows += read.rows
@@ -70,17 +70,17 @@ class FollowingAudit:
     def look(self) -> None:
         """List the records that have arrived since the last round. Raises NotReadable."""
         chosen = self._arguments
-        self._plan = replace(self._plan, parts=(), out=None)  # what was read is not read again, whatever comes
+        self._plan = replace(self._plan, parts=(), out=None)  # read once, also when an error follows
         listed = self._topics.list(chosen.topic, chosen.partition, chosen.compacted, since=self._next)
         for fact in listed.facts:
             known = self._facts.get(fact.log)
-            # What was read before its deletion stays known, so the log's first offset is the one it had then.
+            # Rows of deleted records are kept, so the log's first offset stays the one of the first round.
             self._facts[fact.log] = fact if known is None else fact._replace(first_offset=known.first_offset)
         self._plan = replace(self._plan, parts=tuple(listed.parts))
 
 
 def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
-    """Runs and spans that go on from one round to the next, made one, so that memory grows with producers only."""
+    """Runs and spans that continue from one round to the next are merged, so that memory grows with producers only."""
     kept = [row for row in rows if not isinstance(row, (Run, Span))]
     for log, fact in facts.items():
         markers = [row for row in rows if isinstance(row, Marker) and row.log == log]
@@ -127,7 +127,7 @@ def _follow(follower: FollowingAudit, tell: Callable[[Finding], None]) -> NoRetu
             failed = ""
         except NotReadable as error:
             follower.figures.failed += 1
-            if failed != str(error):  # once, however long it lasts
+            if failed != str(error):  # once for each outage
                 failed = str(error)
                 print(f"minibroker audit: {failed}; trying again", file=sys.stderr)
         time.sleep(POLL_SECONDS)

@@ -31,9 +31,9 @@ SECONDS = _bean("LastRoundSeconds")
 
 @dataclass
 class Figures:
-    """As of the last round. `present`: findings that are true now, by rule and severity; `found`: all that were told
-    since the start. Times are ms since 1970; `open`: (topic, partition) -> when its oldest open transaction began, and
-    how many there are."""
+    """As of the last round. `present`: current findings by rule and severity; `found`: all that were reported since the
+    start. Times are ms since 1970; `open`: (topic, partition) -> when its oldest open transaction began, and how many
+    there are."""
 
     present: Counter[tuple[str, str]] = field(default_factory=Counter)
     found: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Figures:
                 self.open[place] = min(began, txn.start_timestamp), count + 1
 
     def samples(self) -> list[Sample]:
-        """Everything on the page. A rule that was never broken has its 0, so that an alert sees it change."""
+        """Everything on the page. A rule that was never broken is 0, so that an alert sees the change."""
         return list(self._samples())
 
     def _samples(self) -> Iterator[Sample]:

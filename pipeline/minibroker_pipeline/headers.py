@@ -1,7 +1,7 @@
-"""The rules' rows out of large log files: batch headers gathered by numpy and collapsed to runs.
+"""The rules' rows from large log files: batch headers gathered by numpy and collapsed to runs.
 
-Gives the same rows as `minibroker.rules.scan` with its runs merged (a test compares them). What is slow by nature is
-done only when asked for: checksums, and going through the records.
+Gives the same rows as `minibroker.rules.scan` with its runs merged (a test compares them). Checksums and the records
+themselves are read only when asked for, because that is slow.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Indexes(Protocol):
 
 
 def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.LogFault]:
-    """Batches that are wrong by themselves: found in bulk, described one by one."""
+    """Broken batches: found in bulk, described one by one."""
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
     suspect = (delta < 0) | (count < 0) | ((count != delta + 1) & (headers["base_offset"] >= facts.cleaned_offset))
@@ -244,7 +244,7 @@ class Collapse:
         return [*runs, *self._markers, *spans, *self._others]
 
     def _plain(self, data: memoryview, block: Block, indexes: Array) -> None:
-        """Batches whose records have to be looked into."""
+        """Add batches whose records must be read."""
         for index in indexes.tolist():
             header, position = BatchHeader(*block.headers[index].tolist()), int(block.positions[index])
             for row in batch_rows(
@@ -377,7 +377,7 @@ def _marked_between(producer: Array, offset: Array, markers: Sequence[r.Marker])
 def merge_runs(
     runs: Iterable[r.Run], markers: Iterable[r.Marker], facts: r.LogFacts, cuts: Sequence[int] = ()
 ) -> list[r.Run]:
-    """Runs that go on from one block or file to the next, made one. Associative, so it may be done in any grouping of
+    """Merge runs that continue in the next block or file. Associative, so it may be done in any grouping of
     neighbours."""
     events: list[r.Run | r.Marker] = [*runs, *markers]
     events.sort(key=lambda row: row.first_offset if isinstance(row, r.Run) else row.offset)
@@ -424,7 +424,7 @@ def _joined(before: r.Run, run: r.Run) -> r.Run:
 
 
 def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
-    """Spans of one file that go on from one block to the next, made one."""
+    """Merge spans of one file that continue in the next block."""
     merged: list[r.Span] = []
     for span in spans:
         before = merged[-1] if merged else None

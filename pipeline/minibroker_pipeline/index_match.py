@@ -1,4 +1,4 @@
-"""What the offset and time index of a log file claim, held against its batches a block at a time.
+"""Compares the offset and time index of a log file with its batches, a block at a time.
 
 Gives the faults of `minibroker_storage.index_entries.IndexCheck` (a test compares them), also where a file is read in
 parts: a part answers for the entries that point into it.
@@ -34,7 +34,7 @@ class IndexMatch:
     def of(
         cls, stem: str, base: int, index: bytes, times: bytes, start: int = 0, stop: int | None = None
     ) -> IndexMatch:
-        """From the files' bytes; a file that is not there has none."""
+        """From the files' bytes, empty for a missing file."""
         return cls(
             offset_claims(f"{stem}.index", base, index), time_claims(f"{stem}.timeindex", base, times), start, stop
         )
@@ -68,7 +68,7 @@ class IndexMatch:
         yield from _differing(self._times, self._timestamps, self._largest_at, whole, self._own_times())
 
     def row(self, log: r.Log, path: str) -> r.TimeClaims | None:
-        """What the other parts of the file must know; None where there are none."""
+        """What the other parts of the file need; None where there are none."""
         if not self._start and self._stop is None:
             return None
         known = np.flatnonzero(self._largest_at != _NOTHING)

@@ -1,4 +1,4 @@
-"""The lineage of an application: what ties its output records to the input they were made of.
+"""The lineage of an application: which input records its output records were made of.
 
 By content, a key, a value, a header or a field of a JSON value that both sides have; or by position, where the output
 names the place of its input, as `TOPIC-PARTITION@OFFSET`, in a header or a field.
@@ -33,8 +33,8 @@ Row = tuple[tuple[int, bytes], tuple[str, RecordPosition]]
 
 @dataclass(frozen=True)
 class Lineage:
-    """A consume-transform-produce application: each input record makes one output record, or is named by one. `key`
-    says what ties the two together (HOW). With a `group` only input that it has consumed counts."""
+    """A consume-transform-produce application: each input record makes one output record, or is named by one. `key` is
+    the value that both have (HOW). With a `group` only input that it has consumed counts."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -47,7 +47,7 @@ class Lineage:
 
 
 def lineage_of(text: str, key: str, group: str | None) -> Lineage:
-    """What `--lineage IN[,IN]=OUT[,OUT]` and `--lineage-key` say. Raises ValueError."""
+    """Parse `--lineage IN[,IN]=OUT[,OUT]` and `--lineage-key`. Raises ValueError."""
     inputs, equals, outputs = text.partition("=")
     if not equals or not inputs or not outputs:
         raise ValueError(f"--lineage {text}: expected INPUT=OUTPUT, topics separated by commas")
@@ -70,7 +70,7 @@ def consumed(
 
 
 def beginnings(facts: Iterable[LogFacts]) -> dict[tuple[str, int], int]:
-    """From which offset on each partition has all its records, in one replica at least."""
+    """The offset from which each partition has all its records, in at least one replica."""
     found: dict[tuple[str, int], int] = {}
     for fact in facts:
         place, begin = (fact.log.topic, fact.log.partition), max(fact.start_offset, fact.cleaned_offset)
@@ -87,7 +87,7 @@ def lineage_rows(
     offsets: Bounds | None,
     begins: Bounds,
 ) -> Iterator[Row]:
-    """What ties a part's committed records to others; `number` is that of the application."""
+    """The keys of a part's committed records; `number` is the application's."""
     log = part.facts.log
     sides = [side for side, topics in ((INPUT, lineage.inputs), (OUTPUT, lineage.outputs)) if log.topic in topics]
     end = 1 << 62 if offsets is None else offsets.get((log.topic, log.partition), 0)
@@ -116,7 +116,7 @@ def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> I
 
 
 def _values(record: PlainRecord, how: str) -> Iterator[Any]:
-    """What a record has there; nothing where it has none, several where a field has a list."""
+    """The values of a record: none where it has none, several where a field has a list."""
     kind, _, name = how.partition(":")
     if kind == "header":
         yield from (value for found, value in record.headers if found == name and value is not None)

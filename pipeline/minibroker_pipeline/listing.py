@@ -1,6 +1,6 @@
 """Lists a data directory: its logs, the parts to read, and the problems of its small files.
 
-Everything here is read on the driver, once; what is looked at grows with the number of files, not of bytes.
+All of this is read once, on the driver. The work grows with the number of files, not of bytes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def list_directory(
 
 
 def _journal(files: Files) -> tuple[set[str], list[Finding]]:
-    """The topics that the controller's journal has, and what is wrong with it."""
+    """The topics in the controller's journal, and findings about the journal."""
     names = {entry.name for entry in files.list()}
     journal, mark = (files.read(name) if name in names else None for name in (JOURNAL, MARK))
     lost = lost_of_journal(journal, mark)
@@ -129,7 +129,7 @@ def _is_data_directory(files: Files, root: str, entries: Sequence[DirectoryEntry
 
 
 class _Root:
-    """One data directory; `found`: what is wrong with its small files."""
+    """One data directory; `found`: findings about its small files."""
 
     def __init__(
         self, files: Files, root: str, compacted: Collection[str], topic_ids: dict[str, tuple[bytes, str]]

@@ -1,4 +1,4 @@
-"""Which records a read_committed reader is given."""
+"""Which records a read_committed reader sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outcomes(NamedTuple):
     undone: dict[tuple[Log, int], list[tuple[int, int]]]
 
     def committed(self, record: PlainRecord) -> bool:
-        """Whether a read_committed reader is given the record."""
+        """Whether a read_committed reader sees the record."""
         spans = self.undone.get((record.log, record.producer_id)) if record.transactional else None
         if not spans:
             return True

@@ -142,7 +142,7 @@ def is_new(sink: Sink, marker: SinkMarker | None, batch: MicroBatch) -> bool:
 class SinkDriver:
     """Begins, commits and aborts the attempts of one sink.
 
-    It keeps nothing between calls, no connection either: what it needs is in the reports.
+    It keeps no state and no connection between calls: everything it needs is in the reports.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -169,7 +169,7 @@ class SinkDriver:
             )
         if version < BUMPS_EPOCH:
             with self._asking():
-                # Now and not by those who use them: after an abort that would begin another transaction.
+                # Now and not by the tasks: after an abort, adding them would begin another transaction.
                 self._client.add_partitions(producer, sink.topic, range(sink.partitions))
                 if sink.marked:
                     self._client.add_group(producer, sink.group)
@@ -216,7 +216,7 @@ class SinkDriver:
             self._client.end(attempt.producer, commit=True)
 
     def _leave(self, attempt: Attempt) -> None:
-        """Nothing was written under it."""
+        """End an attempt that wrote nothing."""
         if attempt.producer.transaction_version < BUMPS_EPOCH:  # its partitions are in a transaction already
             self._client.end(attempt.producer, commit=False)
 
@@ -257,7 +257,7 @@ class SinkDriver:
 
 @contextmanager
 def sink_errors(sink: Sink) -> Iterator[None]:
-    """A broker's refusal as one of the sink, and that there was none to ask."""
+    """Turn a broker's refusal, and a broker out of reach, into SinkRefused."""
     try:
         yield
     except BrokerFailed as error:

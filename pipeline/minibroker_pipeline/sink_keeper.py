@@ -21,9 +21,9 @@ def _now() -> float:
 
 
 class Keeper:
-    """Gets the events of queries. Commits their markers again as they start, and each hour in which they write nothing.
+    """Commits the markers of queries again when they start, and after each hour in which they write nothing.
 
-    A driver's: the queries are this process's. clock: seconds.
+    For the driver, whose process runs the queries. clock: seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = _now) -> None:
@@ -46,8 +46,8 @@ class Keeper:
         self._kept[query] = self._clock()
 
     def idle(self, query: str) -> None:
-        """There is nothing to write. Called often, and for a while after its end: by then it may have been started
-        again, so what is known of it is never forgotten."""
+        """The query has nothing to write. Called often, and for a while after the query's end. By then it may have been
+        started again, so its state is never removed."""
         if self._clock() - self._kept.get(query, 0) >= EVERY:
             self._keep(query)
 
@@ -57,7 +57,7 @@ class Keeper:
         try:
             for sink in sinks:
                 SinkDriver(sink).keep(query)
-        except SinkRefused as error:  # tried again when it is idle; a batch would say more
+        except SinkRefused as error:  # tried again when idle; a batch shows the reason
             _LOG.warning("the marker of query %s was not kept: %s", query, error)
             return
         self._kept[query] = self._clock()

@@ -1,4 +1,4 @@
-"""Rows of Arrow batches as the records of a record batch, all of a column at once.
+"""Rows of Arrow batches as the records of a record batch, a column at a time.
 
 numpy makes the variable-length numbers, Arrow joins the parts of all records. `minibroker_protocol.records.build`
 writes the same bytes record by record; a test compares them.

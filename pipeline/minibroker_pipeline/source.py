@@ -145,7 +145,7 @@ class SegmentReader(DataSourceReader):
                 yield condition
 
     def _pushed(self, condition: Any) -> bool:
-        """Takes a condition over; True when Spark need not look at it again."""
+        """Take over a condition; True when Spark need not check it again."""
         column = condition.attribute[0]
         if column == "topic" and isinstance(condition, (EqualTo, In)):
             self._topics = _narrowed(self._topics, _values(condition))
@@ -212,7 +212,7 @@ class SegmentReader(DataSourceReader):
             yield batch if batch.schema is self._schema else batch.select(self._schema.names)
 
     def _chosen(self, headers: Any) -> Any:
-        """Which batches the conditions leave."""
+        """The batches that meet the conditions."""
         chosen = np.ones(len(headers), bool)
         for column, comparison, value in self._batch_conditions:
             chosen &= _holds(headers[column], comparison, value)
@@ -247,7 +247,7 @@ class SegmentReader(DataSourceReader):
 
 
 def _holds(found: Any, comparison: str, value: Any) -> Any:
-    """Whether a value, or each of an array, compares so."""
+    """The comparison of a value, or of each value of an array."""
     return _COMPARISONS[comparison](found, value)
 
 

@@ -40,7 +40,7 @@ class Statistics:
         self.records += records
 
     def add_time(self, timestamp: int) -> None:
-        """A time that a broker, not a client, wrote down (ms): when the data was alive for sure."""
+        """A time that a broker, not a client, wrote (ms): the data was in use then."""
         self.newest_time = max(self.newest_time, timestamp)
 
     def add_run(self, run: Run) -> None:

@@ -117,7 +117,7 @@ def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.L
 
 
 def fault_batch(fault: r.LogFault) -> Any:
-    """Bytes that are no batch, as a row of BATCHES that says so."""
+    """A row of BATCHES for bytes that are no batch."""
     row: dict[str, Any] = dict.fromkeys(BATCHES.names)
     row |= fault.log._asdict() | {"file": fault.file, "position": fault.position, "base_offset": fault.first_offset}
     row["fault"] = f"{fault.rule}: {fault.message}"

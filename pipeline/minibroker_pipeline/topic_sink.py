@@ -57,7 +57,7 @@ class ExactlyOnce(DataSource):
 
 
 class _Writer:
-    """What both writers do. An attempt begins when Spark first pickles the planned writer for its tasks.
+    """The common part of both writers. An attempt begins when Spark first pickles the planned writer for its tasks.
 
     Spark makes a stream's writer again for each commit and abort, and pickles only the planned one; an attempt begun by
     `__init__` would fence itself there.
@@ -117,7 +117,7 @@ class TableWriter(_Writer, DataSourceArrowWriter):
 
 
 class KeepingListener(StreamingQueryListener):
-    """Tells a Keeper what a session's queries do. Spark calls no writer while there is nothing to write."""
+    """Passes the events of a session's queries to a Keeper. Spark calls no writer while there is nothing to write."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -133,15 +133,15 @@ class KeepingListener(StreamingQueryListener):
         self._keeper.idle(str(event.id))
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing: the marker is as old as the last commit."""
+        """Nothing to do: the marker is as old as the last commit."""
 
 
 _KEEPERS: Final[WeakKeyDictionary[Any, Keeper]] = WeakKeyDictionary()
 
 
 def keep_marker(spark: Any, options: Mapping[str, str]) -> None:
-    """See to it that the marker of a query with these options does not expire while the session runs it, although it
-    writes nothing. `exactly_once` does it; the bare format needs it. Raises SinkRefused."""
+    """Keep the marker of a query with these options from expiring while the session runs it without anything to write.
+    `exactly_once` does it; the bare format needs it. Raises SinkRefused."""
     if spark not in _KEEPERS:
         keeper = _KEEPERS[spark] = Keeper()
         spark.streams.addListener(KeepingListener(keeper))

@@ -98,7 +98,7 @@ class _Ranges:
             client.close()
 
     def between(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
-        """What lies between; a partition that is new begins at its first offset."""
+        """The ranges between two offsets; a new partition begins at its first offset."""
         found = []
         for name, stop in sorted(end.items()):
             topic, _, partition = name.rpartition("-")
@@ -113,7 +113,7 @@ class _Ranges:
         return record_batches(self._records(chosen), self.schema)
 
     def _records(self, chosen: Range) -> Iterator[PlainRecord]:
-        """Records as a consumer of this isolation is given them."""
+        """The records that a consumer of this isolation level sees."""
         log = Log("", chosen.topic, chosen.partition)
         # A batch may begin before the range; records are cut to it.
         facts = LogFacts(log, start_offset=chosen.start)
@@ -155,7 +155,7 @@ class TopicReader(DataSourceReader):
 
 
 class TopicStreamReader(DataSourceStreamReader):
-    """What arrives; with read_committed up to the last stable offset."""
+    """Reads new records; with read_committed up to the last stable offset."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges

@@ -1,4 +1,4 @@
-"""Topics of a running cluster as something to audit: batches fetched whole, markers and aborted ones included."""
+"""Topics of a running cluster as an input of the audit: batches fetched whole, markers and aborted ones included."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TopicClient(ReadingClient):
 
     @_readable()
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Those of the topics whose cleanup.policy says compact; the broker's own when it will not tell."""
+        """The topics whose cleanup.policy contains compact; the broker's default when it does not tell."""
         kind = m.DescribeConfigsRequest
         wanted = [
             kind.DescribeConfigsResource(
@@ -76,7 +76,8 @@ class Topics:
         compacted: Collection[str] = (),
         since: dict[Log, int] | None = None,
     ) -> Directory:
-        """What is there now; `since`: only from these offsets on. NotReadable when there is nothing of the kind."""
+        """The partitions and their present ends; `since`: only from these offsets on. Raises NotReadable when there is
+        none."""
         try:
             return self._list(topics, partitions, compacted, since)
         finally:
