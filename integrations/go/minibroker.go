@@ -1,6 +1,6 @@
 // Package minibroker starts a Kafka-protocol broker for one test.
 //
-// It is `minibroker serve`, from PATH or as the variable MINIBROKER names it. It says nothing; what it logged is in the
+// It is `minibroker serve`, from PATH or as the variable MINIBROKER names it. It prints nothing; its output is in the
 // test's log when the test fails.
 package minibroker
 
@@ -121,7 +121,7 @@ func (broker *Broker) try(command, body string, result any) error {
 	return json.Unmarshal(data, &struct{ Result any }{result})
 }
 
-// quiet keeps what is written for the time when someone asks.
+// quiet keeps the broker's output until it is asked for.
 type quiet struct {
 	mutex sync.Mutex
 	bytes.Buffer

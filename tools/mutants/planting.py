@@ -25,7 +25,7 @@ CORE = (
 
 
 class DeleteStatement(Operator):
-    """A call or an assignment that is not made."""
+    """Deletes a call or an assignment."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         if node.type == "simple_stmt" and _deletable(node.children[0]):

@@ -112,7 +112,7 @@ class Recorder(MetaPathFinder):
         self._marks, self._database = bytearray(), sqlite3.connect(file)
         self._lock = (
             threading.Lock()
-        )  # a broker's thread imports too, and a database belongs to the thread it was opened by
+        )  # a broker's thread imports too, and a database connection belongs to the thread that opened it
         self._sources: list[tuple[str, str]] = []
         self._blocks: list[tuple[int, str, int, int]] = []
         self._database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {_TABLES}")

@@ -168,7 +168,7 @@ def _watched(process: int, reader: int, tests: list[tuple[str, float]], most: fl
 
 
 def _worked(process: int) -> float:
-    """Seconds of the processor that it has had."""
+    """Seconds of CPU that it has used."""
     with open(f"/proc/{process}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 /**
  * A minibroker for the tests of a class (a static field with {@code @RegisterExtension}) or for each test (one that is not
  * static). It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
- * however that ends. It says nothing; what it logged is in the exception when it does not start.
+ * however that ends. It prints nothing; if it does not start, the exception has its output.
  */
 public final class MinibrokerExtension
         implements BeforeAllCallback, AfterAllCallback, BeforeEachCallback, AfterEachCallback, AutoCloseable {
