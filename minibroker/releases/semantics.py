@@ -318,7 +318,7 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "unknown_producer_sequence",
         "oos-1 360-10",
-        "A non-zero first sequence of a producer and epoch that the partition does not know.",
+        "The answer to a non-zero first sequence of a producer and epoch that the partition does not know.",
         ("accept", "unknown_producer_id", "unknown_producer_id_before_2.4"),
     ),
     (
@@ -330,7 +330,7 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "stale_sequence_error",
         "oos-4",
-        "A batch that begins at or below the last sequence and is not remembered.",
+        "The error of a batch that begins at or below the last sequence and is not remembered.",
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name, ErrorCode.DUPLICATE_SEQUENCE_NUMBER.name),
     ),
     (
