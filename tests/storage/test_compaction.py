@@ -376,6 +376,20 @@ def test_small_segments_become_one_up_to_the_size_of_a_segment() -> None:
     assert [base for base, _, _ in log.shape()] == list(range(6))
 
 
+@pytest.mark.parametrize(("index_bytes", "bases"), [(48, [0, 8]), (40, [0, 4, 8])])
+def test_segments_become_one_up_to_the_size_of_an_index(index_bytes: int, bases: list[int]) -> None:
+    """Four batches of one time: three entries by offset, one by time."""
+    policy = frozenset({"compact"})
+    log = Compacted(config=LogConfig(cleanup_policy=policy, index_interval_bytes=0))
+    for n in range(8):
+        log.put((f"k{n}", "1"))
+        if n in (3, 7):
+            log.roll()
+    log.log.update_config(LogConfig(cleanup_policy=policy, index_interval_bytes=0, segment_index_bytes=index_bytes))
+    log.compact()
+    assert [segment.base_offset for segment in log.log.segments] == bases
+
+
 def test_the_time_index_of_a_compacted_segment_ends_with_its_largest_timestamp() -> None:
     """As a roll leaves it, in the file."""
     log = Compacted()
@@ -431,6 +445,14 @@ def test_nothing_due() -> None:
     log.put(("a", "1"))
     log.compact()
     assert compact(log.log, log.checkpoint, NOW, force=True) is None
+    for value in "2345":
+        log.put(("a", value))
+    log.compact()
+    log.put(("a", "6"))
+    log.roll()
+    log.log.update_config(LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.9))
+    assert compact(log.log, log.checkpoint, NOW) is None, "less is dirty than is worth a round"
+    assert compact(log.log, log.checkpoint, NOW, force=True) is not None
 
 
 # Interruptions

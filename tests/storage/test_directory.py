@@ -15,6 +15,7 @@ from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
+from minibroker_storage.truncation import truncate_fully_and_start_at
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
@@ -92,6 +93,33 @@ def test_offsets_come_back_after_a_clean_end() -> None:
     assert [value for _, value in values(log)] == [b"b", b"c"]
     again.release()  # no close: the next one is not clean
     assert not opened(disk).clean
+
+
+def test_a_log_that_starts_at_its_first_segment_again_has_no_log_start_in_the_checkpoint() -> None:
+    """A replica that starts over lower: the old log start would be above the log's end at the next start."""
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    for _ in range(6):
+        append(log, batch())
+    log.delete_records(5)
+    directory.note([log])
+    assert directory.log_starts == {("t", 0): 5}
+    truncate_fully_and_start_at(log, 3, now_ms=NOW)
+    log.close()
+    directory.close([log])
+    assert disk.read_bytes("log-start-offset-checkpoint") == b"0\n0\n"
+    log = log_in(opened(disk))
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"brokerEpoch": "x"}'])
+def test_an_older_kafka_s_clean_mark_has_no_broker_epoch(content: bytes) -> None:
+    disk = MemoryDisk()
+    opened(disk).release()
+    disk.write_atomic(".kafka_cleanshutdown", content)
+    again = opened(disk)
+    assert (again.clean, again.previous_broker_epoch) == (True, -1)
 
 
 def test_a_log_that_could_not_be_closed_leaves_no_clean_mark() -> None:

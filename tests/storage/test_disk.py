@@ -309,6 +309,17 @@ def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypa
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows opens no directories")
+def test_a_directory_is_synced_on_a_disk_that_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a file that was made or renamed may be gone after a power loss."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    (tmp_path / "d").mkdir()
+    for durable in (False, True):
+        OsDisk(str(tmp_path), durable=durable).sync_dir("d")
+        assert synced == [(tmp_path / "d").stat().st_ino] * durable
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows opens no directories")
 def test_the_handle_put_aside_serves_when_the_process_has_none_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,9 @@ def test_a_batch_and_its_records_in_full() -> None:
     assert marker["is_control"]
     assert marker["position"] == data["size"]
     assert (control["type"], control["coordinator_epoch"]) == ("ABORT", 4)
+    append(log, batch(b"y", b"z", pid=7, seq=5))
+    later = [row["sequence"] for row in rows(disk, f"t-0/{LOG}", records=True) if row.get("offset", -1) > 2]
+    assert later == [5, 6]
 
 
 def test_coordinators_records_are_readable() -> None:
@@ -138,6 +141,16 @@ def test_indexes_without_the_room_allocated_ahead() -> None:
     disk.write_atomic(f"t-0/{100:020d}.timeindex", (7).to_bytes(8) + (5).to_bytes(4) + bytes(120))
     assert rows(disk, f"t-0/{100:020d}.index") == [{"kind": "offset_index", "offset": 105, "position": 900}]
     assert rows(disk, f"t-0/{100:020d}.timeindex") == [{"kind": "time_index", "timestamp": 7, "offset": 105}]
+
+
+@pytest.mark.parametrize(("suffix", "entry"), [(".index", 8), (".timeindex", 12)])
+def test_an_index_that_ends_within_an_entry(suffix: str, entry: int) -> None:
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    disk.write_atomic(f"t-0/{0:020d}{suffix}", b"\1" * (entry + 3))
+    whole, error = rows(disk, f"t-0/{0:020d}{suffix}")
+    assert whole["kind"].endswith("_index")
+    assert (error["kind"], f"byte {entry}: expected an entry of {entry} bytes" in error["message"]) == ("error", True)
 
 
 def test_the_side_file_of_a_snapshot() -> None:

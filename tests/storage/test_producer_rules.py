@@ -35,6 +35,8 @@ SEQUENCES = [
     ("oos-4 partial overlap past the end", [(0, 2, 0)], (1, 3, 0), OOO, DUP),
     ("oos-4 two remembered batches as one", [(0, 1, 0), (1, 1, 0)], (0, 2, 0), OOO, DUP),
     ("oos-4 stale across the wrap", [(MAX - 1, 4, -1), (MAX - 1, 4, 0)], (MAX, 1, 0), OOO, DUP),
+    ("oos-4 stale by half of all sequences", [(1 << 30, 1, 0)], (1, 1, 0), OOO, DUP),
+    ("oos-5 a gap of nearly half of all sequences", [(0, 1, 0)], (1 << 30, 1, 0), OOO, OOO),
     ("360-11 higher epoch starts at 0", [(0, 5, 0)], (0, 1, 1), "@5", "@5"),
     ("oos-5 higher epoch not at 0", [(0, 5, 0)], (5, 1, 1), OOO, UNKNOWN),
     ("360-2 epoch jumps", [(0, 1, 0)], (0, 1, 9), "@1", "@1"),

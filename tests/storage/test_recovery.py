@@ -362,8 +362,9 @@ def test_leftovers_of_deletion_and_compaction_go() -> None:
         "leader-epoch-checkpoint.tmp",
     ):
         disk.write_atomic(f"t-0/{name}", b"")
-    open_log(disk, config=SMALL)
+    log = open_log(disk, config=SMALL)
     assert set(disk.list("t-0")) == before
+    assert log.warnings == ["t-0/00000000000000000099.index: index of no log, removed"]
 
 
 def compacted(disk: MemoryDisk, log: PartitionLog, old: list[Segment]) -> Segment:
