@@ -12,7 +12,7 @@ from minibroker_protocol.dsl import Data, Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.fields import f, int8, int16, int32, int64, string, uuid
 
-_FRAME_VERSIONS = (0, 1)
+_FRAME_VERSION = 1
 
 
 class TopicRecord(Data, record_type=2, versions="0", flexible="0+"):
@@ -128,7 +128,7 @@ def decode_metadata_record(value: bytes) -> Message | None:
         version, position = varint(value, position)
     except IndexError:
         raise Malformed(f"a metadata record of {len(value)} bytes ends within its frame") from None
-    if frame not in _FRAME_VERSIONS:
+    if frame != _FRAME_VERSION:
         raise Malformed(f"a metadata record with frame version {frame}, expected 1")
     found = _TYPES.get(kind)
     if found is None:

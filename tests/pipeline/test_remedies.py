@@ -74,3 +74,12 @@ def test_a_remedy_that_needs_what_is_not_known_is_not_named() -> None:
     )
     assert "--bootstrap-server h:1 --topic 'a topic' --partition 3 --offset 5 --max-messages 5 " in read.command
     assert remedies_of(finding("duplicate", log, ""), "/data") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "commands"),
+    [("/a dir", ["minibroker dump '/a dir/t-0/0.index'"]), ("s3://a/dir", []), ("--bootstrap h:1", [])],
+)
+def test_a_file_is_named_where_it_can_be_read(source: str, commands: list[str]) -> None:
+    found = finding("offset-index", Log("", "t", 0), "", file="t-0/0.index")
+    assert [one.command for one in remedies_of(found, source) if " dump " in one.command] == commands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from minibroker_protocol import coordinator_records
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
     ControlRecordTypeSchema,
@@ -156,3 +157,13 @@ def test_record_types_start_the_keys() -> None:
 def test_version_0_cannot_carry_what_version_1_added() -> None:
     with pytest.raises(EncodeError, match="TransactionLogValue v0: previous_producer_id"):
         transaction(1, None).encode(0)
+
+
+def test_a_key_and_its_value_are_of_one_type() -> None:
+    types = {
+        name: kind.__record_type__
+        for name, kind in vars(coordinator_records).items()
+        if isinstance(kind, type) and getattr(kind, "__record_type__", None) is not None
+    }
+    values = {name.removesuffix("Value"): number for name, number in types.items() if name.endswith("Value")}
+    assert {name: types[f"{name}Key"] for name in values} == values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from random import Random
@@ -23,7 +24,7 @@ from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest, SyncGroupRequest
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.registry import registry
-from minibroker_protocol.shapes import Shapes
+from minibroker_protocol.shapes import Kind, Shapes
 from minibroker_protocol.structs import Struct
 
 VERSIONS = list(message_versions())
@@ -234,3 +235,43 @@ def test_the_budget_counts_bytes_that_are_copied(monkeypatch: pytest.MonkeyPatch
         assert len(SyncGroupRequest.decode(fits, 5).assignments) == 40
     with pytest.raises(Malformed, match=r"assignments\.assignment: 30000 bytes would make the message too large"):
         SyncGroupRequest.decode(wire("n", bytes(30_000)), 5)
+
+
+NOTHING = {"string": "", "bytes": b"", "16s": bytes(16), "d": 0.0, "?": False, "records": None}
+
+
+def arrays_of(shapes: Shapes, message: type[Message]) -> list[tuple[Kind, bool]]:
+    fields = [*shapes.present(message), *shapes.tagged(message)]
+    return [(shapes.kind(field), shapes.compact(field)) for field in fields if shapes.kind(field).array]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_estimates_of_one_element(message: type[Message]) -> None:
+    """Of its bytes on the wire, exactly; of its memory, not less than its fields take without what they hold."""
+    for version in range(message.__versions__[0], message.__versions__[1] + 1):
+        shapes = Shapes(message, version)
+        sizes = {}
+        for count in (0, 1, 2):
+            made = smallest(shapes, message, count)
+            assert isinstance(made, Message)
+            sizes[count] = len(made.encode(version))
+        arrays = arrays_of(shapes, message)
+        assert sizes[2] - sizes[1] == sum(shapes.smallest(kind, compact) for kind, compact in arrays), version
+        for kind, _ in arrays:
+            if kind.struct is not None:
+                one = smallest(shapes, kind.struct, 0)
+                lists = [value for field in kind.struct.__fields__ if type(value := getattr(one, field.name)) is list]
+                assert shapes.weight(kind) >= sys.getsizeof(one) + sum(map(sys.getsizeof, lists)), (version, kind)
+
+
+def smallest(shapes: Shapes, cls: type[Struct], count: int) -> Struct:
+    """With `count` elements in the arrays of a message, and as little as there can be in everything else."""
+    values = {field.name: shapes.default(field) for field in cls.__fields__}
+    for field in [*shapes.present(cls), *shapes.tagged(cls)]:
+        kind = shapes.kind(field)
+        element = smallest(shapes, kind.struct, 0) if kind.struct else NOTHING.get(kind.code, 0)
+        if kind.array:
+            values[field.name] = [element] * count
+        elif field.tag is None:
+            values[field.name] = None if kind.struct and shapes.nullable(field) else element
+    return cls(**values)

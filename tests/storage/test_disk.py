@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -187,6 +188,23 @@ def test_closing_a_disk_gives_every_handle_back(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_a_file_written_at_once_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    take = OsDisk._os_open
+
+    def taking(disk: OsDisk, path: str, flags: int) -> int:
+        opened.append(take(disk, path, flags))
+        return opened[-1]
+
+    monkeypatch.setattr(OsDisk, "_os_open", taking)
+    disk = OsDisk(str(tmp_path))
+    disk.write_atomic("a", b"x")
+    assert opened
+    for fd in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
 def test_what_was_synced_outlasts_one_power_loss_after_the_other() -> None:
     disk = FaultyDisk()
     disk.make_dir("d")
@@ -195,6 +213,32 @@ def test_what_was_synced_outlasts_one_power_loss_after_the_other() -> None:
     for _ in range(3):
         disk = disk.after_power_loss()
         assert disk.read_bytes("d/a") == b"x"
+
+
+@pytest.mark.parametrize("call", ["append", "pwrite"])
+def test_a_write_that_fails_leaves_half_of_it(call: str) -> None:
+    disk = FaultyDisk()
+    disk.write_atomic("a", b"")
+    file = disk.open("a")
+    disk.fail_at = disk.calls + 1
+    with pytest.raises(StorageError):
+        file.append([b"abcd"]) if call == "append" else file.pwrite(b"abcd", 0)
+    assert bytes(disk.read_bytes("a")) == b"ab"
+
+
+def test_of_what_was_not_synced_any_part_may_outlast_a_power_loss() -> None:
+    """What a filesystem may do: keep a beginning of the writes, the last of them torn, or any of them."""
+    disk = FaultyDisk()
+    disk.make_dir("d")
+    disk.sync_dir("")
+    disk.write_atomic("d/a", b"")
+    file = disk.open("d/a")
+    for part in (b"aa", b"bb", b"cc"):
+        file.append([part])
+    left = {bytes(disk.after_power_loss(Random(seed)).read_bytes("d/a")) for seed in range(200)}
+    beginnings = {b"aabbcc"[:size] for size in range(7)}
+    assert left >= beginnings
+    assert left - beginnings == {bytes(2) + b"bb", bytes(4) + b"cc", bytes(2) + b"bbcc", b"aa" + bytes(2) + b"cc"}
 
 
 @pytest.mark.parametrize(("soft", "most"), [(None, 2000), (1 << 20, 2000), (1024, 256), (8, 16)])

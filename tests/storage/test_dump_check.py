@@ -183,6 +183,13 @@ def test_a_broken_log_is_printed_up_to_the_break() -> None:
     assert [row["valid"] for row in rows(disk, name)] == [n != 1 for n in range(len(whole))]
 
 
+def test_a_clean_mark_that_is_no_json_is_named_with_its_first_byte() -> None:
+    disk = kafka()
+    disk.write_atomic(".kafka_cleanshutdown", b"no")
+    (wrong,) = [found for found in check_directory(disk) if found.path == ".kafka_cleanshutdown"]
+    assert (wrong.position, wrong.message) == (0, "expected JSON")
+
+
 def test_names_that_say_nothing() -> None:
     with pytest.raises(MalformedFile, match="expected a name ending in"):
         rows(MemoryDisk(), "t-0/readme.txt")

@@ -22,6 +22,7 @@ def times(*entries: tuple[int, int]) -> IndexClaims:
         (offsets((0, 0), (5, 70)), [0, 70], [100, 105], None),
         (offsets((3, 10), (3, 70)), (), (), EntryFault("entry (103, 70) after (103, 10): entries must rise", 8, 103)),
         (offsets((3, 70), (4, 70)), (), (), EntryFault("entry (104, 70) after (103, 70): entries must rise", 8, 104)),
+        (offsets((0, 10), (0, 70)), (), (), EntryFault("entry (100, 70) after (100, 10): entries must rise", 8, 100)),
         (offsets((0, -1)), (), (), EntryFault("entry (100, -1) after (99, -1): entries must rise", 0, 100)),
         (times((7, 0), (9, 0), (12, 4)), [100, 100, 104], [7, 9, 12], None),
         (times((7, 2), (7, 3)), (), (), EntryFault("entry (7, 103) after (7, 102): timestamps must rise", 12, 103)),

@@ -7,7 +7,8 @@ import pytest
 from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, open_log, refused, tree, values
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import Record, build_batch, iter_batches, parse_header
+from minibroker_protocol.records import CorruptBatch, Record, build_batch, iter_batches, parse_header
+from minibroker_storage import log_scan
 from minibroker_storage.config import LogConfig
 from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
@@ -709,3 +710,26 @@ def test_what_is_written_after_a_truncation_is_synced_by_a_flush_again() -> None
     log.flush()
     again = open_log(disk.after_power_loss(), high_watermark=2)
     assert [value for _, value in values(again)] == [b"a", b"d"]
+
+
+def test_a_file_that_is_gone_is_a_storage_error(disk: MemoryDisk) -> None:
+    """Which clients try again, and not an error of the server that they do not."""
+    log = open_log(disk, config=SMALL)
+    append(log, batch(b"x" * 300))
+    append(log, batch(b"y" * 300))
+    assert len(log.segments) == 2
+    disk.remove(f"t-0/{0:020d}.log")
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        log.read(0, 1 << 20, bound=2)
+
+
+def test_a_scan_ends_where_it_was_told_to(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(disk)
+    for _ in range(4):
+        append(log, batch(b"x"))
+    file = log.segments[0].log
+    size = file.size // 4
+    monkeypatch.setattr(log_scan, "CHUNK", size)
+    assert [position for position, _, _ in log_scan.scan(file, 3 * size)] == [0, size, 2 * size]
+    with pytest.raises(CorruptBatch, match=f"at byte {2 * size} of {3 * size - 1}: "):
+        list(log_scan.scan(file, 3 * size - 1))

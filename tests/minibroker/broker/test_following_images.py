@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
+from minibroker.broker.lifecycle import BrokerLifecycleManager
+from minibroker.config.settings import Settings
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.origin import Origin
 
@@ -25,3 +33,44 @@ def test_a_topic_of_the_same_name_and_another_id_is_another_topic() -> None:
     ends = {topic: broker.partition(topic, 0).log.log_end_offset for topic in ("t", "other")}
     assert ends == {"t": 0, "other": 1}
     cluster.stop()
+
+
+def test_each_partition_of_a_topic_follows_for_itself() -> None:
+    """Of three, one goes to another broker; the others stay, with the topic's new configs."""
+    cluster = MemoryCluster(topics={"t": 3})
+    broker = cluster.broker
+    before = broker.image
+    topic = before.topics["t"]
+    held = [broker.partition("t", index).log for index in range(3)]
+    gone, *_ = topic.partitions
+    moved = replace(gone, replicas=[2], isr=[2], leader=2, leader_epoch=gone.leader_epoch + 1)
+    changed = replace(topic, partitions=[moved, *topic.partitions[1:]], configs={"retention.ms": "5"})
+    broker.on_image(replace(before, topics={**before.topics, "t": changed}), ["t"])
+    cluster.timers.advance(1000)
+    assert sorted(one.index for one in broker.partitions() if one.topic == "t") == [1, 2]
+    assert [log.config.retention_ms for log in held[1:]] == [5, 5]
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("brokers", "armed"), [(1, False), (2, True)])
+def test_a_broker_that_is_alone_sends_no_heartbeats(brokers: int, armed: bool) -> None:
+    timers = ManualTimers()
+    image = SimpleNamespace(brokers=dict.fromkeys(range(brokers)))
+    broker: Any = SimpleNamespace(image=image, settings=Settings({}), timers=timers)
+    BrokerLifecycleManager(broker).start()
+    assert timers.armed == armed
+
+
+def test_a_heartbeat_says_what_the_broker_has_and_asks_for_nothing() -> None:
+    timers, sent = ManualTimers(), []
+    image = SimpleNamespace(brokers={1: None, 2: None}, offset=9)
+    transport = SimpleNamespace(send=lambda to, request, version: sent.append((to, request)) or Deferred())
+    broker: Any = SimpleNamespace(
+        image=image, settings=Settings({}), timers=timers, node_id=2, epoch=5, transport=transport
+    )
+    BrokerLifecycleManager(broker).start()
+    timers.advance(4000)
+    [*_, (to, last)] = sent
+    assert (len(sent), to) == (2, CONTROLLER)
+    assert (last.broker_id, last.broker_epoch, last.current_metadata_offset) == (2, 5, 9)
+    assert (last.want_fence, last.want_shut_down) == (False, False)

@@ -149,3 +149,21 @@ def test_a_sweep_forgets_producers_that_were_idle_for_too_long() -> None:
         known.append([producer.producer_id for producer in partition.log.producers.active()])
     assert known == [[7], []]
     cluster.stop()
+
+
+def test_a_log_that_cannot_be_read_is_tried_again_by_the_next_sweep(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster(CONFIG, topics={"t": 1})
+    fill(cluster, 4)
+
+    def fails(*_: object) -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no such file")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("minibroker.broker.log_cleaner.plan", fails)
+        cluster.timers.advance(1000)
+    assert caplog.messages == ["compaction of t-0: KAFKA_STORAGE_ERROR: no such file"]
+    cluster.timers.advance(1000)
+    assert cluster.broker.directory.cleaner_offsets == {("t", 0): 12}
+    cluster.stop()

@@ -71,6 +71,7 @@ def test_a_session_that_ends_watches_nothing_and_keeps_nobody_waiting(end: str) 
 
 def test_only_urgent_news_end_a_wait() -> None:
     session, partition = ReplicaSession(7, 2, 5), Watched()
+    assert not session.news().done
     session.watch(KEY, partition)  # type: ignore[arg-type]
     ((_, news),) = partition.watchers
     session.begin()

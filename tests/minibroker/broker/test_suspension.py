@@ -175,3 +175,13 @@ def test_what_fails_on_the_way_back_does_not_stop_the_rest(caplog: pytest.LogCap
     suspension.resume()
     assert told == ["after"]
     assert "paused broker failed" in caplog.text
+
+
+def test_a_killed_broker_drops_what_waits_and_is_paused_no_more() -> None:
+    suspension, ran = Suspension(), []
+    suspension.pause()
+    suspension.run(lambda: ran.append("before"))
+    suspension.drop()
+    suspension.run(lambda: ran.append("after"))
+    suspension.resume()
+    assert ran == ["after"]

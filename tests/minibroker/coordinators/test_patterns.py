@@ -42,6 +42,7 @@ MATCHES = [
     (r"\d\D\w\W\s\S", ["1aa- x", None, "aaaaaa"]),
     (r"\.\*\\", [".*\\"]),
     (r"\x41\x{263a}\101\n", ["A☺A\n"]),
+    (r"\0101", ["\b1", None, "A"]),
     (r"\pL+", ["aé", None, "a1"]),
     (r"\p{Lu}\P{Lu}", ["Aa", None, "aA"]),
     (r"\Qa.b*\E+", ["a.b*", "a.b**", None, "axb"]),

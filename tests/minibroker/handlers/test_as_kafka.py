@@ -458,6 +458,19 @@ def test_an_incremental_fetch_names_only_what_is_news() -> None:
     assert sorted(fetch(cluster, session_id=session, session_epoch=3)[2]) == both  # and their records
     again = fetch(cluster, 0, session_id=session, session_epoch=4, partition={"fetch_offset": 7})[2]
     assert again == [(1, 0, 2, None)]
+    produce(cluster, ("f", 0, batch(1)), ("f", 1, batch(1)))
+    both = [(0, 0, 8, None), (1, 0, 3, None)]
+    # One of them has no records, as the answer is full: its high watermark is news.
+    assert sorted(fetch(cluster, session_id=session, session_epoch=5, max_bytes=1)[2]) == both
+    cluster.stop()
+
+
+def test_partitions_that_are_not_read_come_last() -> None:
+    cluster = MemoryCluster(topics={"f": 1})
+    produce(cluster, ("f", 0, batch(6)))
+    missing = (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, [])
+    for asked in ((0, 7), (7, 0)):
+        assert fetch(cluster, *asked)[2] == [(0, 0, 6, None), missing]
     cluster.stop()
 
 
@@ -505,3 +518,13 @@ def test_filters_of_quotas(
     answer = ask(cluster, m.DescribeClientQuotasRequest(components=components, strict=False), 1)
     assert (answer.error_code, answer.error_message) == (code, said)
     assert answer.entries == ([] if code == 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "said", "code"),
+    [(3, "a-b.c", "1.0", 0), (3, "", "1.0", INVALID), (3, "a", "", INVALID), (3, "-a", "1", INVALID), (2, "", "", 0)],
+)
+def test_what_a_client_calls_itself(cluster: MemoryCluster, version: int, name: str, said: str, code: int) -> None:
+    """From version 3 on (KIP-511)."""
+    asked = m.ApiVersionsRequest(client_software_name=name, client_software_version=said)
+    assert ask(cluster, asked, version).error_code == code

@@ -139,6 +139,8 @@ def test_metadata_names_what_may_be_described(world: World) -> None:
     assert [t.error_code for t in world.alice.ask(m.MetadataRequest(topics=[topic(name="none")]), 9).topics] == [
         TOPIC_DENIED
     ]
+    asked = m.MetadataRequest(topics=[topic(name="none")], allow_auto_topic_creation=False)
+    assert [t.error_code for t in world.alice.ask(asked, 4).topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     world.allow(TOPIC, "none", CREATE)
     assert [t.error_code for t in world.alice.ask(m.MetadataRequest(topics=[topic(name="none")]), 9).topics] == [0]
 

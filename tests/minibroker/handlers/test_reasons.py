@@ -8,9 +8,12 @@ import pytest
 from memory_cluster import MemoryCluster
 from samples import sample
 
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers import answered_errors
 from minibroker.handlers.api import Api
-from minibroker.handlers.context import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
+from minibroker.handlers.refusal_reasons import note_errors
+from minibroker.handlers.response_frames import watched
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
@@ -101,3 +104,26 @@ def test_a_long_answer_is_not_searched_in_one_turn(count: int, wrong: bool, may:
     if wrong:
         answer.responses[-1].error_code = 3
     assert answered_errors.errs(answer) is may
+
+
+def test_errors_of_a_long_answer_are_looked_for_in_turns(cluster: MemoryCluster) -> None:
+    result = m.DeleteTopicsResponse.DeletableTopicResult
+    answer = m.DeleteTopicsResponse(responses=[result(name="t", error_code=0) for _ in range(5000)])
+    ctx = RequestContext(cluster.broker, 20, 4, "c", ConnectionInfo())
+    noting, turns = note_errors(ctx, m.DeleteTopicsRequest(topics=[], timeout_ms=1), answer), 0
+    with pytest.raises(StopIteration):
+        while True:
+            noting.send(None)
+            turns += 1
+    assert turns > 3
+
+
+@pytest.mark.parametrize(("frames", "size"), [(None, 0), ([b"1234", b"56"], 6)])
+def test_watchers_are_told_the_size_of_what_is_sent(
+    cluster: MemoryCluster, frames: list[bytes] | None, size: int
+) -> None:
+    told: list[tuple[object, int]] = []
+    ctx = RequestContext(cluster.broker, 0, 9, "c", ConnectionInfo())
+    ctx.watchers = (lambda response, size: told.append((response, size)),)
+    assert watched(ctx, None, frames) is frames  # type: ignore[arg-type]
+    assert told == [(None, size)]

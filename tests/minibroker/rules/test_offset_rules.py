@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.rules.offset_rules import drawn, judge_rewinds
+from minibroker.rules.offset_rules import drawn, final_offsets, judge_rewinds
 from minibroker.rules.rows import ABORT, COMMIT, CommittedOffset, GroupMember, Log, Transaction
 
 LOG = Log("", "__consumer_offsets", 0)
@@ -88,3 +88,15 @@ def test_a_consumer_that_seeks_back_and_a_reset(tmp_path: Path) -> None:
     (found,) = (one for one in json.loads(out.read_text())["shown"] if one["rule"] == "offset-rewind")
     assert found["message"].startswith("group seeks on t-0 went back once while it had members, first from 9 to 3")
     assert found["severity"] == "notice"
+
+
+@pytest.mark.parametrize(
+    ("producer", "outcome", "final"), [(0, ABORT, 9), (0, COMMIT, 3), (7, ABORT, 9), (-1, ABORT, 3)]
+)
+def test_what_stands_in_the_end(producer: int, outcome: str, final: int) -> None:
+    """What was committed in an aborted transaction was not; 0 is a producer's id as any other."""
+    commits = [CommittedOffset(LOG, 0, -1, -1, "g", "t", 0, 9), CommittedOffset(LOG, 1, producer, 0, "g", "t", 0, 3)]
+    transactions = [Transaction(LOG, "", 0, 0, 1, 1, 2, 0, outcome, 0, 1, 2)]
+    if producer > 0:
+        transactions = [transactions[0]._replace(producer_id=producer)]
+    assert [one.committed for one in final_offsets(commits, transactions)] == [final]

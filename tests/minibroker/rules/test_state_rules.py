@@ -161,3 +161,14 @@ def test_markers_of_an_epoch_are_those_that_were_decided_in_their_order(
 )
 def test_of_decisions_that_are_gone_the_markers_may_be_left(decided: str, marked: str, found: list[str]) -> None:
     assert of_one_epoch(decided, marked, whole=False) == found
+
+
+def test_a_missing_marker_of_another_epoch_leaves_an_open_transaction_to_be_judged() -> None:
+    """Found torn without a transaction of its own, the producer's open one is not called hanging besides."""
+    states = [state("Empty")]
+    for name in ("Ongoing", "PrepareCommit", "CompleteCommit"):
+        states.append(state(name, offset=len(states))._replace(partitions=(("t", 0),)))
+    open_one = Transaction(DATA, "", 7, 1, 0, 4, -1, -1, "", 0, START, -1)
+    facts = [LogFacts(DATA), LogFacts(STATES)]
+    found = judge_transactions([open_one], states, facts)
+    assert [one.rule for one in found] == ["torn-transaction"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,17 @@ async def test_what_is_too_much_for_a_second_is_counted(caplog: pytest.LogCaptur
         *(f"closing number {number}" for number in range(10)),
         "15 more connections were closed or refused within 60 s",
     ]
+
+
+def test_each_second_with_lines_has_its_end() -> None:
+    loop = SimpleNamespace(armed=[])
+    loop.call_later = lambda *given: loop.armed.append(given) or SimpleNamespace(cancel=lambda: None)
+    connection_log = ConnectionLog(loop, 1)
+    for _ in range(2):
+        connection_log.say("one")
+        connection_log.say("two")
+        loop.armed[-1][1]()
+    assert [seconds for seconds, _ in loop.armed] == [1, 1]
 
 
 async def test_after_that_time_it_speaks_again(caplog: pytest.LogCaptureFixture) -> None:

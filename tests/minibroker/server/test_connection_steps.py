@@ -439,6 +439,34 @@ def test_a_client_that_does_not_read_is_served_when_it_does() -> None:
     assert not bench.edge.unread
 
 
+def test_a_large_request_that_is_complete_while_the_client_does_not_read_stops_its_reading() -> None:
+    bench = Bench()
+    connection, transport = bench.connect()
+    receive(connection, sized(LARGE)[:-1])
+    connection.pause_writing()
+    receive(connection, b"\0")
+    assert (bench.served, transport.calls) == ([], ["pause"])
+    connection.resume_writing()
+    assert (bench.served, transport.calls[0], transport.paused) == ([ECHO], "pause", False)
+
+
+def test_a_reset_is_one_for_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, told = Bench(), []
+    monkeypatch.setattr("minibroker.server.connection.send_reset_on_close", told.append)
+    connection, transport = bench.connect()
+    connection.reset()
+    assert (told, transport.calls) == ([transport.get_extra_info("socket")], ["abort"])
+
+
+def test_a_connection_to_a_broker_that_has_ended_is_cut() -> None:
+    bench = Bench()
+    bench.edge._served.remove(bench.broker.dispatch)
+    connection = Connection(bench.edge, bench.broker.dispatch)
+    transport = Transport(bench.loop, connection)
+    connection.connection_made(transport)
+    assert (transport.calls[-1], bench.edge.connections) == ("abort", set())
+
+
 @pytest.mark.parametrize("end", ["abort", "close"])
 def test_nothing_that_came_along_is_served_after_the_end(end: str) -> None:
     bench = Bench()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 from pathlib import Path
 
@@ -56,6 +58,15 @@ async def test_the_newest_connection_is_closed_and_the_others_stay(
         writer.close()
     await edge.close()
     disk.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="the system does not say what is open")
+def test_the_files_in_use_are_counted() -> None:
+    with contextlib.ExitStack() as opened:
+        before = handles._in_use()
+        for _ in range(50):
+            opened.enter_context(open(os.devnull))
+        assert handles._in_use() == before + 50
 
 
 def test_connections_leave_the_disks_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

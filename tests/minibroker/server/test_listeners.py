@@ -163,3 +163,27 @@ async def test_a_port_that_is_not_free_at_once_is_held_later() -> None:
             await asyncio.sleep(0)
     ports.removed(1)
     assert [free(port) for port in wanted] == [True, True]
+
+
+async def test_ports_that_no_broker_took_are_given_back() -> None:
+    listeners = listen_all("127.0.0.1", [0, 0])
+    ports = BrokerPorts(SimpleNamespace(), "127.0.0.1", 8, {1: listeners[0]}, {1: listeners[1:]})  # type: ignore[arg-type]
+    ports.close()
+    assert [listener.fileno() for listener in listeners] == [-1, -1]
+
+
+async def test_a_port_that_another_keeps_is_given_up() -> None:
+    later: list[tuple[float, Any, tuple[Any, ...]]] = []
+    loop = SimpleNamespace(call_later=lambda seconds, call, *values: later.append((seconds, call, values)))
+    (listener,) = listen_all("127.0.0.1", [0])
+    edge = SimpleNamespace(loop=loop, unlisten=lambda _: None)
+    ports = BrokerPorts(edge, "127.0.0.1", 8, {1: listener})  # type: ignore[arg-type]
+    taken = ports._listeners.pop(1)
+    ports._let_go(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
+    tries, waited = 0, 0.0
+    while later and tries < 1000:
+        seconds, call, values = later.pop()
+        tries, waited = tries + 1, waited + seconds
+        call(*values)
+    assert (tries, round(waited)) == (100, 1)
+    taken.close()

@@ -21,7 +21,7 @@ from minibroker_protocol.records import (
     validate_records,
 )
 from minibroker_protocol.records.varints import varlong
-from minibroker_protocol.records.walk import each_delta
+from minibroker_protocol.records.walk import STEP, each_delta
 
 TIME = 1_600_000_000_000
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -269,3 +269,12 @@ def test_bits_above_32_are_dropped_as_by_java() -> None:
 @pytest.mark.parametrize(("last", "value"), [(b"\x01", -(1 << 63)), (b"\x7f", -(1 << 63)), (b"\x00", -(1 << 62))])
 def test_bits_above_64_are_dropped_as_by_java(last: bytes, value: int) -> None:
     assert varlong(b"\xff" * 9 + last + b"!", 0) == (value, 10)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_long_batch_is_walked_in_steps(steps: int) -> None:
+    data = build_batch([Record(0, TIME, None, b"v") for _ in range(STEP * steps + STEP - 1)])
+    header, paces = parse_header(data), list[int]()
+    payload = records_payload(data, 0, header)
+    assert len(list(each_delta(bytes(payload), header, paces.append))) == STEP * steps + STEP - 1
+    assert paces == [STEP] * steps

@@ -165,3 +165,14 @@ def test_a_group_with_members_outlives_its_offsets(client: GroupClient) -> None:
     again = client.restart()
     assert set(again.classic().members) == {member}
     assert again.classic().generation_id == 1
+
+
+def test_a_coordinator_that_is_closed_ends_no_session() -> None:
+    client = GroupClient()
+    member = client.join().member_id
+    client.sync(member, 1, {member: b""})
+    service = client.broker.coordinators.groups
+    armed = [timers for timers in service._timers.values() if timers._armed]
+    assert armed
+    service.close()
+    assert not any(timers._armed for timers in armed)

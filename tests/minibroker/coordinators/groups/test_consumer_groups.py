@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -517,3 +518,26 @@ def test_a_static_member_that_is_removed_by_its_instance_is_not_named(client: Me
     who = m.LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id="i")
     answer = client.call(m.LeaveGroupRequest(group_id="g", members=[who]), m.LeaveGroupResponse, 5)
     assert [(x.member_id, x.group_instance_id, x.error_code) for x in answer.members] == [("", "i", 0)]
+
+
+@pytest.mark.parametrize(
+    ("owned", "claimed", "topics", "large"),
+    [
+        (500, 500, 0, False),
+        (501, 500, 0, True),
+        (500, 501, 0, True),
+        (500, 500, 1, True),
+        (0, 0, 1000, False),
+        (0, 0, 1001, True),
+    ],
+)
+def test_what_is_large_is_decided_on_another_thread(owned: int, claimed: int, topics: int, large: bool) -> None:
+    """Partitions that members have, those that a heartbeat names, and the topics subscribed to, together."""
+    member: Any = SimpleNamespace(subscribed_topic_names=[f"t{n}" for n in range(topics)], subscribed_topic_regex="")
+    group: Any = SimpleNamespace(owners=range(owned), members={"m": member})
+    named = m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=bytes(16), partitions=list(range(claimed)))
+    request = m.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=1, topic_partitions=[named] if claimed else None
+    )
+    image: Any = SimpleNamespace(topics={})
+    assert members._is_large(request, group, image) is large

@@ -283,3 +283,12 @@ def test_the_batch_is_the_producers(client: GroupClient, producer: tuple[int, in
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (*producer, 0)
     assert (header.is_transactional, header.record_count) == (True, 2)
     assert log.last_stable_offset < log.high_watermark
+
+
+def test_the_offsets_of_one_topic(client: GroupClient, producer: tuple[int, int]) -> None:
+    client.commit({T0: 3, ("u", 1): 3})
+    client.commit_in_txn(producer, {T0: 9, T1: 9, ("u", 0): 9})
+    offsets = client.shard().offsets
+    assert sorted(offsets.with_topic("t")) == [("g", 0), ("g", 1)]
+    assert sorted(offsets.with_topic("u")) == [("g", 0), ("g", 1)]
+    assert list(offsets.with_topic("v")) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from transaction_coordinator import ID, CoordinatorDouble, refusal
 
+from minibroker.coordinators.transactions.expiry import expired, forget, next_timeout_ms
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING, PREPARE_ABORT
@@ -135,3 +138,24 @@ def test_an_id_that_is_being_forgotten_is_not_claimed_in_between() -> None:
     assert coordinator.entry.volatile.pending_state is None
     assert coordinator.init() == (1000, 1), "still there"
     assert coordinator.metadata.state is not ONGOING
+
+
+def test_the_first_time_at_which_one_times_out() -> None:
+    coordinator = CoordinatorDouble(TransactionConfig())
+    assert next_timeout_ms(coordinator.shard) == inf
+    coordinator.add(coordinator.init(timeout_ms=1000))
+    assert next_timeout_ms(coordinator.shard) == coordinator.now_ms + 1001
+
+
+def test_an_id_that_could_not_be_forgotten_expires_later() -> None:
+    coordinator = _expiring()
+    coordinator.init()
+    later = coordinator.now_ms + coordinator.shard.config.id_expiration_ms
+    assert expired(coordinator.shard, later) == [ID]
+    outcome = forget(coordinator.shard, [ID])
+    assert outcome.before_append is not None
+    assert outcome.on_abandon is not None
+    outcome.before_append()
+    assert expired(coordinator.shard, later) == []
+    outcome.on_abandon()
+    assert expired(coordinator.shard, later) == [ID]
