@@ -93,3 +93,18 @@ def test_topics_are_made_once_there_is_room() -> None:
     again = SeedClient(KAFKA, disk=disk)
     assert "late" in again.cluster.broker.image.topics
     again.stop()
+
+
+def test_the_log_names_what_the_disk_refused_and_no_other_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk(ROOM)
+    client = SeedClient(KAFKA, disk=disk)
+    producer = client.new(name=None)
+    assert client.produce(producer, 7, transactional=False).code != ErrorCode.KAFKA_STORAGE_ERROR
+    assert client.produce(producer, 99, transactional=False).code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    disk.max_bytes = disk.used_bytes
+    assert client.produce(producer, 8, transactional=False).code == ErrorCode.KAFKA_STORAGE_ERROR
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said.startswith("append to t-0 refused: ")
+    disk.max_bytes = ROOM
+    client.cluster.stop()

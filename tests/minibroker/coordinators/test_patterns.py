@@ -145,6 +145,12 @@ def test_what_is_known_of_a_pattern_is_limited() -> None:
     found = [name for name in rounds if pattern.fullmatch(name)]
     assert found == [name for name in rounds if len(name) > 10 and name[-11] == "a"]
     assert pattern._kept <= 2 * MOST_KEPT
+    reached, left = {id(pattern._start)}, [pattern._start]
+    while left:
+        following = {id(one): one for one in left.pop().after.values() if one is not None and id(one) not in reached}
+        reached |= following.keys()
+        left += following.values()
+    assert len(reached) <= len(pattern._states) + 1, "what was forgotten is not held by what is still read"
 
 
 def test_ordinary_patterns_go_through_many_names() -> None:

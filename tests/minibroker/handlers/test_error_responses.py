@@ -103,6 +103,8 @@ def test_a_user_who_is_in_two_lists_is_answered_once() -> None:
     )
     response: Any = refused(request, 0, CODE, "why")
     assert [(r.user, r.error_code, r.error_message) for r in response.results] == [("a", 15, "why"), ("b", 15, "why")]
+    response = refused(request, 0, CODE)
+    assert [r.error_message for r in response.results] == [None, None]
 
 
 def test_results_whose_request_has_them_further_in() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
 from minibroker.config.settings import ConfigError, Settings
+from minibroker.server.command import _options, add_arguments
 from minibroker.server.listener_config import ListenerConfig, advertised_by_port, listener_configs, told_outside
 from minibroker.server.options import Options, behaviour_arguments, make_options, parse_ports, parse_topic
-from minibroker.server.service import Service, _transaction_version
+from minibroker.server.service import Service, _logged, _transaction_version
 
 DEFAULTS: dict[str, Any] = {
     "host": "127.0.0.1", "ports": (0,), "data_dir": None, "ephemeral": False, "semantics": "kafka",
@@ -177,3 +179,19 @@ def test_what_clients_are_told_of_a_listener(
     assert told_outside(listeners, sockets, "me") == [outside]
     advertised = [ListenerConfig(one.name, one.host, one.port, ("a", 7), one.protocol) for one in listeners]
     assert told_outside(advertised, sockets, "me") == ([("a", 7)] if declared else [outside])
+
+
+def test_a_first_port_and_a_port_for_each() -> None:
+    def ports(*words: str) -> tuple[int, ...]:
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        return _options(parser.parse_args(words)).ports
+
+    assert ports("--port", "9092", "--brokers", "3") == (9092, 9093, 9094)
+    assert ports("--port", "7,9", "--brokers", "2") == (7, 9)
+
+
+async def test_what_fails_while_it_stops_is_logged_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    with _logged("closing"):
+        raise ZeroDivisionError
+    assert caplog.messages == ["closing failed"]

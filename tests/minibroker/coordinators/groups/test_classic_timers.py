@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from group_client import GroupClient
 
+from minibroker.coordination.group_service import _log_failure
 from minibroker.coordinators.groups.classic.states import GroupState
-from minibroker_protocol.errors import ErrorCode
+from minibroker.kernel.deferred import failed
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 NONE = ErrorCode.NONE
 SESSION, REBALANCE = 10_000, 60_000
@@ -176,3 +178,8 @@ def test_a_coordinator_that_is_closed_ends_no_session() -> None:
     assert armed
     service.close()
     assert not any(timers._armed for timers in armed)
+
+
+def test_a_change_that_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    _log_failure(failed(ApiError(ErrorCode.NOT_COORDINATOR, "gone")))
+    assert caplog.messages == ["a group's change could not be written: NOT_COORDINATOR: gone"]

@@ -13,7 +13,7 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 HELD = {"group.consumer.assignment.interval.ms": "1000"}
-LATER_MS = expressions.MIN_INTERVAL_MS + 1
+LATER_MS = 10_001  # Kafka: REGEX_BATCH_REFRESH_MIN_INTERVAL_MS
 
 
 class Watched(Members):
