@@ -30,6 +30,7 @@ from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.sasl import SaslAuthenticateRequest
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.origin import Origin
 from minibroker_storage.validator import check_client_batch
 
 
@@ -286,6 +287,35 @@ def test_a_fetch_takes_what_room_is_left_for_answers(left: int | None, batches: 
     records = answer.responses[0].partitions[0].records
     assert records is not None
     assert len(records) == batches * len(batch)
+    cluster.stop()
+
+
+def test_fetches_that_are_read_in_turns_share_the_room_for_answers() -> None:
+    """What one of them has read and not sent yet is room that the other does not have."""
+    cluster = MemoryCluster(topics={"t": 100})
+    batch = plain(b"v" * 30)
+    for index in range(100):
+        cluster.broker.partition("t", index).append(batch, origin=Origin.CLIENT, api_version=9)
+    partitions = [
+        FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(100)
+    ]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchRequest.FetchTopic(topic="t", partitions=partitions)],
+    )
+    info = ConnectionInfo(channel=Room(80 * len(batch)))  # type: ignore[arg-type]
+    pending: list[Any] = [cluster.dispatcher.dispatch(cluster.frame(request, 11), info) for _ in range(2)]
+    while not all(one.done for one in pending):
+        cluster.timers.advance(0)
+    found = []
+    for one in pending:
+        answer = cluster.decode(FetchRequest, 11, one.result())
+        assert isinstance(answer, FetchResponse)
+        found.append(sum(len(part.records or b"") // len(batch) for part in answer.responses[0].partitions))
+    assert 80 <= sum(found) <= 81
     cluster.stop()
 
 

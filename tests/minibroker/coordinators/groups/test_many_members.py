@@ -109,6 +109,7 @@ def test_a_coordinator_that_resigns_answers_all_at_once(group: Group) -> None:
     _, shard = group.cluster.broker.coordinators.groups.shard_for("g")
     shard.resigned()
     assert {answer.result().error_code for answer in waiting} == {0}
+    assert shard.groups["g"].is_dead, "what still holds the group finds that it moved away"
 
 
 def test_a_session_does_not_end_before_its_member_is_answered(group: Group) -> None:
