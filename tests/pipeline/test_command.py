@@ -130,10 +130,9 @@ def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_gives_2(
-    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reason: str, golden: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = directory(tmp_path, Planted())
-    assert main(["audit", *(path if a == "DIR" else a for a in arguments)]) == 2
+    assert main(["audit", *(str(golden) if a == "DIR" else a for a in arguments)]) == 2
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1

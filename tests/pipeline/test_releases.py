@@ -219,11 +219,20 @@ IN_PART = thinned(RELEASES[::-1], len(RELEASES))
 
 @pytest.mark.parametrize("release", IN_PART)
 def test_every_planted_fault_is_found(release: str, tmp_path: Path) -> None:
-    found = {}
+    sound, found = files_of(release, "clean"), {}
+    write_files(sound, tmp_path)
     for plant in PLANTED:
-        files = files_of(release, "clean")
+        files = dict(sound)
         plant(files)
-        found[plant.__name__] = {one.rule for one in audited(files, tmp_path / plant.__name__)}
+        gone = [tmp_path / name for name in sound.keys() - files.keys()]
+        write_files({name: files[name] for name in files if files[name] is not sound.get(name)}, tmp_path)
+        for path in gone:
+            path.unlink()
+        for folder in {path.parent for path in gone}:
+            folder.rmdir()
+        found[plant.__name__] = {one.rule for one in audit_of(tmp_path, RECORDS)}
+        write_files({name: sound[name] for name in sound if files.get(name) is not sound[name]}, tmp_path)
+        assert files.keys() <= sound.keys()
     assert found == {plant.__name__: rules for plant, rules in PLANTED.items()}
 
 

@@ -57,7 +57,7 @@ def assert_whole(bootstrap: str, topic: str, *, final: bool) -> None:
         assert len(batches) == BATCHES
 
 
-@pytest.fixture(scope="module", params=[2, 1])
+@pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.matrix)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Minibroker]:
     with Minibroker(ephemeral=True, brokers=3, transaction_version=request.param) as running:
         yield running

@@ -7,8 +7,10 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 
 import pytest
+from sampling import thinned
 
 from minibroker import Minibroker
 from minibroker.broker.connection import ConnectionInfo
@@ -44,6 +46,7 @@ class Refusal(Exception):
 
 
 ECHO = struct.pack(">i", 6) + b"\0\0ping"
+LOOPS = ["uvloop", "asyncio"] if find_spec("uvloop") else ["asyncio"]
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 Clients = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -109,12 +112,10 @@ async def crowd(port: int, request: bytes) -> None:
         await asyncio.gather(*(writer.wait_closed() for _, writer in clients), return_exceptions=True)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=thinned(LOOPS, len(LOOPS)))
 def uvloop(request: pytest.FixtureRequest) -> bool:
     if not enough_handles():
         pytest.skip(f"needs {2 * CONNECTIONS + MARGIN} open files")
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
     return bool(request.param == "uvloop")
 
 
