@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from jvm import fetched_jars
-from planting import Planted, write_files
+from planting import KEPT, Planted, write_files
 from toolchain import Unavailable
 
 DOWNLOAD_SECONDS = 90.0
@@ -37,6 +37,12 @@ def spark(connector: list[Path] | str) -> Iterator[Any]:
     opened.stop()
 
 
-@pytest.fixture(scope="session")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_files(Planted().files, tmp_path_factory.mktemp("golden"))
+@pytest.fixture(scope="session", autouse=True)
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The golden directory. What tests write of it links to its files."""
+    files = Planted().files
+    path = write_files(files, tmp_path_factory.mktemp("golden"))
+    KEPT.update((content, f"{path}/{name}") for name, content in files.items())
+    yield path
+    KEPT.clear()
+    assert [name for name, content in files.items() if (path / name).read_bytes() != content] == []

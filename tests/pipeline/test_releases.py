@@ -224,15 +224,16 @@ def test_every_planted_fault_is_found(release: str, tmp_path: Path) -> None:
     for plant in PLANTED:
         files = dict(sound)
         plant(files)
-        gone = [tmp_path / name for name in sound.keys() - files.keys()]
-        write_files({name: files[name] for name in files if files[name] is not sound.get(name)}, tmp_path)
+        assert files.keys() <= sound.keys()
+        differ = [name for name in sound if files.get(name) is not sound[name]]
+        gone = [tmp_path / name for name in differ if name not in files]
         for path in gone:
             path.unlink()
         for folder in {path.parent for path in gone}:
             folder.rmdir()
+        write_files({name: files[name] for name in differ if name in files}, tmp_path)
         found[plant.__name__] = {one.rule for one in audit_of(tmp_path, RECORDS)}
-        write_files({name: sound[name] for name in sound if files.get(name) is not sound[name]}, tmp_path)
-        assert files.keys() <= sound.keys()
+        write_files({name: sound[name] for name in differ}, tmp_path)
     assert found == {plant.__name__: rules for plant, rules in PLANTED.items()}
 
 
