@@ -441,6 +441,21 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     assert (again.log_end_offset, again.warnings) == (3, [])
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("interval", [1, 4096])
+def test_a_clean_stop_saves_the_indexes(disk: MemoryDisk, interval: int, flushed: bool) -> None:
+    log = open_log(disk, config=LogConfig(index_interval_bytes=interval))
+    for number in range(4):
+        append(log, batch(b"v" * 60, timestamp=NOW + number))
+    if flushed:
+        log.flush()
+    log.close()
+    path, size = log.segments[-1].path, len(batch(b"v" * 60))
+    indexed = (1, 2, 3) if interval == 1 else ()
+    assert disk.read_bytes(path(".index")) == b"".join(struct.pack(">ii", n, n * size) for n in indexed)
+    assert disk.read_bytes(path(".timeindex")) == b"".join(struct.pack(">qi", NOW + n, n) for n in indexed or (3,))
+
+
 def test_a_truncation_reaches_the_index_files_at_once(disk: MemoryDisk) -> None:
     """Or a process that is killed then leaves a time entry of a batch that is gone, which lookups would believe."""
     log = open_log(disk, config=LogConfig(index_interval_bytes=1))

@@ -56,6 +56,15 @@ def test_a_start_says_what_is_gone_and_can_be_refused(gone: str, there: str, cap
     MemoryCluster(REFUSE, disk=disk).stop()  # it went on from there
 
 
+def test_a_checkpoint_that_cannot_be_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    MemoryCluster(topics={"t": 1}, disk=disk).stop()
+    disk.write_atomic("recovery-point-offset-checkpoint", b"nonsense")
+    with caplog.at_level(logging.WARNING):
+        MemoryCluster(disk=disk).stop()
+    assert [m for m in caplog.messages if "recovery-point-offset-checkpoint, line 1" in m and "taken as empty" in m]
+
+
 def test_a_directory_in_the_place_of_a_log_is_one_line() -> None:
     disk = MemoryDisk()
     MemoryCluster(topics={"t": 1}, disk=disk).stop()

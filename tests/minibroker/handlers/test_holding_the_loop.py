@@ -202,14 +202,17 @@ def test_many_tagged_fields_are_skipped_elsewhere(
     assert held.computing.waiting == elsewhere
     if not elsewhere:
         return
+    parts = 0
     while not answer.done:
         held.computing.run()
+        parts += 1
         held.cluster.timers.advance(0)
     if closed:
         with pytest.raises(CloseConnection, match="600000 of them would make the message too large"):
             answer.result()
     else:
         assert answer.result()
+        assert parts == 2, "its answer is made elsewhere too"
 
 
 @pytest.mark.parametrize(("size", "elsewhere", "closed"), [(1000, 0, False), (1 << 20, 1, False), (33 << 20, 1, True)])

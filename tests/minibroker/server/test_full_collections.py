@@ -57,6 +57,7 @@ def loop() -> Iterator[Loop]:
     collections.start()
     yield made
     collections.stop()
+    assert made._next is None, "its timer has ended"
     # What is kept out stays out: `gc.unfreeze` would have later tests go through all that was ever collected by pytest.
     assert gc.get_threshold() == thresholds
 

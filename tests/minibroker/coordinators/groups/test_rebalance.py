@@ -93,15 +93,18 @@ def test_members_that_do_not_rejoin_are_left_behind(client: GroupClient) -> None
     assert list(client.classic().members) == [first]
 
 
-def test_members_that_do_not_sync_are_left_behind(client: GroupClient) -> None:
+@pytest.mark.parametrize("syncs", [False, True])
+def test_members_that_do_not_sync_are_left_behind(client: GroupClient, syncs: bool) -> None:
     first = client.stable(rebalance_timeout_ms=4000)
     second = client.join_later(rebalance_timeout_ms=4000)
     client.join(first, rebalance_timeout_ms=4000)
-    gone = second.result().member_id
+    late = second.result().member_id
     client.sync(first, 2, {first: b"x"})
+    if syncs:
+        client.sync(late, 2)
     client.advance(4001)
-    assert client.heartbeat(first, 2) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert gone not in client.classic().members
+    assert client.heartbeat(first, 2) == (NONE if syncs else ErrorCode.REBALANCE_IN_PROGRESS)
+    assert (late in client.classic().members) == syncs
 
 
 def test_a_session_ends_without_heartbeats(client: GroupClient) -> None:

@@ -6,12 +6,14 @@ import uuid
 
 import pytest
 from group_client import GroupClient
+from member_client import Members
 
 from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.offsets import commit_value
 from minibroker_protocol.coordinator_records import GroupMetadataValue
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches, parse_header
 from minibroker_storage.origin import Origin
 
@@ -150,6 +152,18 @@ def test_what_a_life_of_a_group_leaves_in_the_log() -> None:
     [(_, value)] = [pair for pair in written(client) if pair[0][1] == 1]
     assert value is not None
     assert value.endswith(b"\x01\x00\x10" + client.broker.image.topics["t"].topic_id)
+
+
+def test_a_deleted_group_leaves_nothing_that_compaction_keeps() -> None:
+    client = Members()
+    client.enter("a")
+    client.commit({("t", 0): 5}, "a", 2)
+    client.beat("a", -1)
+    delete = DeleteGroupsRequest(groups_names=["g"])
+    assert client.call(delete, DeleteGroupsResponse, 2).results[0].error_code == 0
+    left = dict(written(client))
+    assert {key[1] for key in left} == {1, 3, 4, 5, 6, 7, 8}
+    assert {key: value for key, value in left.items() if value is not None} == {}
 
 
 def test_records_that_nobody_knows_do_not_stop_a_load() -> None:
