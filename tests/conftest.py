@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from sampling import SAMPLE, WHOLE
 
 # How long one example takes says nothing about the code on a machine that does other things as well.
 settings.register_profile(SAMPLE, deadline=None, derandomize=True, max_examples=20)
 settings.register_profile(WHOLE, deadline=None, print_blob=True)
 settings.load_profile(SAMPLE)
+
+if of_modules := getattr(providers, "_get_local_constants", None):
+    # Hypothesis tries constants of the modules that are imported so far. The sample would depend on the order of the
+    # tests, and each process would parse all modules of a fresh clone first.
+    providers._get_local_constants = lambda: (
+        of_modules() if settings.get_current_profile_name() == WHOLE else providers._local_constants
+    )
 
 MOST_PROCESSES = 8  # each collects every test
 TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
