@@ -5,7 +5,8 @@
 | SIGINT, SIGTERM, SIGHUP | is unwound: ends its children, removes what it made | one line | 128 + the signal's number |
 | the reader of stdout goes away (`| head`) | likewise | nothing | 141, as of a program that SIGPIPE ends |
 | stdout takes nothing (a full disk) | likewise | one line | 1 |
-| an error that the command does not expect | likewise | one line | 70 |
+| no file descriptor is left, or the current directory is gone | likewise | one line | 1 |
+| another error that the command does not expect | likewise | one line | 70 |
 
 Commands whose ordinary end is a signal end with a status of their own: `serve`, `trace` and `audit --follow`.
 A signal that comes more than a second after the first ends the process at once, also during clean-up.
@@ -202,11 +203,33 @@ def _unexpected(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if missing := _missing(error):
+        print(f"minibroker: {missing}", file=sys.stderr)
+        return EXIT_FAILED
     text = " ".join(str(error).split())
     print(
         f"minibroker: unexpected {type(error).__name__}: {text} ({TRACEBACK_VARIABLE}=1 shows where)", file=sys.stderr
     )
     return EXIT_UNEXPECTED
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """What the process was started without, where that is the reason of an error; None where it is not."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return f"{error.strerror}: see `ulimit -n`"
+        if isinstance(error, FileNotFoundError) and error.filename is None and not _has_directory():
+            return "the current directory does not exist any more"
+        error = error.__context__
+    return None
+
+
+def _has_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _drop_output() -> None:

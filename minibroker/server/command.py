@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import importlib
 import os
@@ -232,12 +233,13 @@ def _load_ahead() -> None:
     """
 
     def load() -> None:
-        for name in (
-            "minibroker.coordination.transaction_service",
-            "minibroker.coordination.group_service",
-        ):
-            importlib.import_module(name)
-        logs.load_ahead()
+        with contextlib.suppress(OSError):  # out of file descriptors; who needs them says so
+            for name in (
+                "minibroker.coordination.transaction_service",
+                "minibroker.coordination.group_service",
+            ):
+                importlib.import_module(name)
+            logs.load_ahead()
 
     threading.Thread(target=load, name="minibroker-load-ahead", daemon=True).start()
 

@@ -365,6 +365,29 @@ def test_an_error_that_no_command_expects_is_one_line(tmp_path: Path) -> None:
         assert (len(said) == 1) == (not variables)
 
 
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("OSError(24, 'Too many open files')", "Too many open files: see `ulimit -n`"),
+        ("os.rmdir(os.getcwd()) or os.getcwd()", "the current directory does not exist any more"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="a current directory cannot be removed there")
+def test_what_the_process_lacks_is_named(raised: str, said: str, tmp_path: Path) -> None:
+    """Also where it leads to another error on the way out."""
+    code = (
+        "import os, sys, minibroker.inspection.dump as d\n"
+        f"def run(arguments):\n  try:\n    raise {raised}\n  finally:\n    raise RuntimeError('not closed')\n"
+        "d.run = run; sys.argv[1:] = ['dump', 'x']\nfrom minibroker.cli import program; program()"
+    )
+    (tmp_path / "gone").mkdir()
+    environment = clean_environment(tmp_path, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, f"minibroker: {said}\n")
+
+
 HALF_WAY = """
 import contextlib, os, signal
 from minibroker import program
