@@ -363,6 +363,7 @@ def _identity(
         _write_identity(disk, meta)
     if "directory.id" not in meta:
         meta["directory.id"] = make_id()
+        _write_identity(disk, meta)
     return meta
 
 

@@ -50,6 +50,16 @@ def test_what_is_written_when_there_is_nothing() -> None:
     assert opened(disk, cluster_id=None).cluster_id == CLUSTER
 
 
+def test_a_directory_from_before_there_were_ids_keeps_the_one_it_gets() -> None:
+    """As KafkaRaftServer.initializeLogDirs: brokers before Kafka 3.7 wrote none."""
+    disk = MemoryDisk()
+    disk.write_atomic("meta.properties", f"version=1\nnode.id=1\ncluster.id={CLUSTER}\n".encode())
+    directory = opened(disk)
+    assert directory.directory_id == "A" * 22
+    directory.release()
+    assert f"directory.id={'A' * 22}\n" in disk.read_bytes("meta.properties").decode()
+
+
 def test_the_directory_of_another_is_refused() -> None:
     disk = MemoryDisk()
     opened(disk).release()

@@ -428,6 +428,7 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     assert not truncate_to(log, 8, now_ms=NOW)
     assert truncate_to(log, 5, now_ms=NOW)
     assert (log.log_end_offset, log.high_watermark) == (5, 5)
+    assert max(int(name.removesuffix(".snapshot")) for name in disk.list(log.files.path) if ".snapshot" in name) <= 5
     entry = log.producers.entry(1)
     assert entry is not None
     assert entry.last_sequence == 4

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
@@ -49,10 +51,14 @@ def values(cluster: MemoryCluster) -> list[tuple[bytes, bytes]]:
 
 def test_a_sweep_compacts_what_is_dirty_and_remembers_how_far() -> None:
     cluster = MemoryCluster(CONFIG, topics={"t": 1})
+    idle_until = cluster.broker.maintenance.cleaner.idle_until
+    assert idle_until() == inf
     fill(cluster, 4)
     assert len(values(cluster)) == 12
+    assert idle_until() == 0
     cluster.timers.advance(1000)
     assert values(cluster) == [(b"k0", b"v3"), (b"k1", b"v3"), (b"k2", b"v3")]
+    assert idle_until() == inf
     assert cluster.broker.directory.cleaner_offsets[("t", 0)] == 12
     cluster.stop()
 

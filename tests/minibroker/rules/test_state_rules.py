@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.rules.rows import ABORT, COMMIT, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.catalogue import ERROR, NOTICE
+from minibroker.rules.rows import ABORT, COMMIT, Finding, Log, LogFacts, Transaction, TxnState
 from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import judge_transactions
 
@@ -109,8 +110,13 @@ def test_an_earlier_transaction_of_the_epoch_is_another() -> None:
 
 
 def of_one_epoch(decided: str, marked: str, *, whole: bool = True) -> list[str]:
-    """Rules that are broken: C and A are transactions committed and aborted, c and a markers without data. Unless
-    `whole`, earlier decisions may be gone."""
+    """The rules that are broken."""
+    return [one.rule for one in found_of_one_epoch(decided, marked, whole=whole)]
+
+
+def found_of_one_epoch(decided: str, marked: str, *, whole: bool) -> list[Finding]:
+    """C and A are transactions committed and aborted, c and a markers without data. Unless `whole`, earlier decisions
+    may be gone."""
     names = {"C": ("Commit", COMMIT), "A": ("Abort", ABORT)}
     states, marks = [state("Empty")], []
     for number, letter in enumerate(decided):
@@ -118,12 +124,19 @@ def of_one_epoch(decided: str, marked: str, *, whole: bool = True) -> list[str]:
             times = {"start_timestamp": START + 100 * number, "update_timestamp": START + 100 * number + 50}
             states.append(state(name, offset=len(states))._replace(partitions=(("t", 0),), **times))
     for number, letter in enumerate(marked):
-        at, first = 10 * number, -1 if letter.islower() else 10 * number - 5
+        at, first = 10 * number + 5, -1 if letter.islower() else 10 * number
         outcome = names[letter.upper()][1]
         marks.append(Transaction(DATA, "", 7, 3, first, first, at, 3, outcome, 0, 0, START + 90 * number))
     facts = [LogFacts(DATA), LogFacts(STATES, cleaned_offset=0 if whole else 99)]
-    found = judge_transactions(marks, states, facts, coordinators_complete=whole)
-    return [one.rule for one in found]
+    return judge_transactions(marks, states, facts, coordinators_complete=whole)
+
+
+@pytest.mark.parametrize(("marked", "severity"), [("C", NOTICE), ("A", NOTICE), ("c", ERROR), ("a", ERROR)])
+def test_a_transaction_that_was_ended_by_hand_is_a_notice_and_a_marker_alone_an_error(
+    marked: str, severity: str
+) -> None:
+    found = found_of_one_epoch("", marked, whole=True)
+    assert [(one.rule, one.severity) for one in found] == [("marker-without-transaction", severity)]
 
 
 @pytest.mark.parametrize(

@@ -117,15 +117,27 @@ def test_a_damaged_batch_has_the_same_verdict(
     assert verdict(bytes(damaged), header) == one_by_one(bytes(damaged), header)
 
 
-@pytest.mark.parametrize("headers", thinned([[("name", b"v"), ("null", None)], []], 2))
-def test_every_structural_byte_of_every_record_counts(headers: list[tuple[str, bytes | None]]) -> None:
-    records = [Record(0, TIME + i % 50, b"key", b"v" * 70, headers) for i in range(32)]
+HEADED = [[("name", b"v"), ("null", None)], []]
+
+
+def assert_each_byte_counts(records: list[Record], begin: int = 0) -> None:
     payload, header = batch(records)
-    for at in range(len(payload)):
+    for at in range(begin % len(payload), len(payload)):
         for change in (0x01, 0x02, 0x80):
             damaged = bytearray(payload)
             damaged[at] ^= change
             assert verdict(bytes(damaged), header) == one_by_one(bytes(damaged), header), at
+
+
+@pytest.mark.parametrize("headers", thinned(HEADED, 2))
+def test_every_structural_byte_of_every_record_counts(headers: list[tuple[str, bytes | None]]) -> None:
+    assert_each_byte_counts([Record(0, TIME + i % 50, b"key", b"v" * 70, headers) for i in range(32)])
+
+
+@pytest.mark.parametrize("headers", HEADED)
+def test_also_in_a_run_that_begins_within_a_batch(headers: list[tuple[str, bytes | None]]) -> None:
+    records = [Record(0, TIME, b"another"), *(Record(0, TIME, b"key", b"v" * 7, headers) for _ in range(63))]
+    assert_each_byte_counts(records, begin=-2 * len(batch(records[-1:])[0]))
 
 
 def test_offsets_of_every_width_are_followed() -> None:

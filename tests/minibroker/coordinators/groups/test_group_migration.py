@@ -130,6 +130,15 @@ def test_without_native_members_it_is_classic_again(client: Mixed, how: str) -> 
     assert client.sync(classic, 3, {classic: gives({"t": range(4)})}).error_code == NONE
 
 
+def test_a_classic_member_that_is_left_has_its_session(client: Mixed) -> None:
+    classic = mixed(client)
+    client.beat("n", -1)
+    client.advance(9_999)
+    assert list(client.found.members) == [classic]
+    client.advance(1)
+    assert not client.found.members
+
+
 @pytest.mark.parametrize("when", ["classic", "mixed", "classic again"])
 def test_restarts(client: Mixed, when: str) -> None:
     if when == "classic":
