@@ -1,5 +1,7 @@
 """Headers, checksums, offsets: against bytes written down by hand and against generated batches."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +74,15 @@ def test_golden_header_reads_field_by_field() -> None:
     assert not header.has_delete_horizon
     assert header.compression == 0
     assert crc_ok(GOLDEN, 0, header)
+
+
+@pytest.mark.parametrize(
+    "other", [{"offset": 2}, {"timestamp": 2}, {"key": b"l"}, {"value": None}, {"headers": [("i", b"")]}], ids=list
+)
+def test_records_are_equal_when_each_field_is(other: dict[str, Any]) -> None:
+    fields: Any = {"offset": 1, "timestamp": 1, "key": b"k", "value": b"v", "headers": [("h", b"")]}
+    assert Record(**fields) == Record(**{**fields, "headers": (("h", b""),)})
+    assert Record(**fields) != Record(**{**fields, **other})
 
 
 def test_golden_batch_is_what_build_writes() -> None:
