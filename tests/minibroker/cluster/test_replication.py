@@ -32,6 +32,20 @@ def test_followers_have_the_leaders_bytes(brokers: ManyBrokers) -> None:
         assert brokers.partition(follower, "t").high_watermark == 5
 
 
+@pytest.mark.parametrize("most", [100, 250])
+def test_what_one_fetch_has_no_room_for_comes_with_the_next(most: int) -> None:
+    """Batches of 170 bytes: the second does not fit in whole, or there is no room left at all."""
+    many = ManyBrokers(2, {"replica.fetch.response.max.bytes": f"{most}"})
+    many.create("t", [[1, 2]] * 3)
+    many.cluster.kill_broker(2)
+    for index in range(3):
+        assert many.produce("t", bytes(100), acks=1, at=1, index=index).error_code == 0
+    many.cluster.start_broker(2)
+    many.settle(5000)
+    assert [many.partition(2, "t", index).log_end_offset for index in range(3)] == [1, 1, 1]
+    many.stop()
+
+
 def test_a_follower_describes_the_producers_it_knows(brokers: ManyBrokers) -> None:
     """As `kafka-transactions find-hanging --broker-id` asks it."""
     brokers.create("t", [[1, 2]])

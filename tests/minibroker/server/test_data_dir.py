@@ -25,6 +25,14 @@ def test_a_running_owners_directory_stays_and_remove_leaves_nothing(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_that_cannot_be_made_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(count))
+    (tmp_path / "minibroker-000000000000").touch()
+    with pytest.raises(FileExistsError):
+        TemporaryDirectory(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["minibroker-000000000000"]
+
+
 def test_only_a_directory_that_is_kept_is_synced(tmp_path: Path) -> None:
     for kept in (str(tmp_path / "kept"), None):
         disks = BrokerDisks(make_options(data_dir=kept), Settings({}))
