@@ -15,6 +15,8 @@ from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 from minibroker_protocol import messages as m
 
+pytestmark = pytest.mark.waits
+
 SPECIAL = {"short-expiry", "draft-codes", "draft-check-at-level-0", RESTART}
 """What another broker has than the one that most scenarios are run against."""
 PROMPT = (

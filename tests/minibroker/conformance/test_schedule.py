@@ -11,6 +11,8 @@ from restart import restart_command, restartable_minibroker
 
 from minibroker.conformance import cli
 
+pytestmark = pytest.mark.waits
+
 MORTAL = """
 import os
 from minibroker.handlers import dispatch

@@ -185,6 +185,7 @@ def traced(served: tuple[str, Path, str], *arguments: str) -> Any:
     return lines
 
 
+@pytest.mark.waits
 def test_a_capture_file_for_wireshark(served: tuple[str, Path, str], tmp_path: Path) -> None:
     from confluent_kafka import Producer
 

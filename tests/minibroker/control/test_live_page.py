@@ -21,6 +21,8 @@ from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.trace.saved import read
 from minibroker_protocol.errors import ApiError
 
+pytestmark = pytest.mark.waits
+
 HOSTILE = "</script><script>alert(1)</script>\n\nevent: begin\ndata: {}"
 
 

@@ -18,6 +18,8 @@ from minibroker.judge.trial import Task, try_out
 from minibroker.trace.saved import read
 from minibroker.trace.view import page
 
+pytestmark = pytest.mark.waits
+
 CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
 TOPICS = ["--topic", "orders:1", "--topic", "in:1", "--topic", "out:1", "--lineage", "in=out"]
 SCRIPTS = {
