@@ -61,8 +61,7 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
         by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
         wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
     refused: dict[str, ErrorCode] = {}
-    may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if may_be_made:
+    if request.allow_auto_topic_creation:  # True in versions that do not have it
         missing = []
         for few in parts(wanted):
             missing += [

@@ -263,6 +263,6 @@ def may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
 
 def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
     """Metadata creates a missing topic that is requested by name."""
-    asked = ctx.api_version < 4 or request.allow_auto_topic_creation
+    asked = request.allow_auto_topic_creation  # True in versions that do not have it
     missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
     return bool(asked and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))
