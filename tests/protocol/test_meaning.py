@@ -11,7 +11,7 @@ import pytest
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.fields import Field
 from minibroker_protocol.registry import all_messages, registry
-from minibroker_protocol.structs import Struct, struct_types
+from minibroker_protocol.structs import Struct, entities_of, struct_types
 
 KAFKA: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parents[1] / "support" / "meaning_in_kafka.json").read_text()
@@ -55,6 +55,20 @@ def test_entities_and_map_keys_are_those_of_kafka(name: str) -> None:
             assert field.entity == words[0], path
         elif not MESSAGES[name].__private__:
             assert field.entity is None or field.entity in OURS, path
+
+
+@pytest.mark.parametrize(
+    ("name", "struct", "about"),
+    [
+        ("DescribeLogDirsRequest", "DescribableLogDirTopic", ("topicName",)),
+        ("ListConfigResourcesRequest", "", ()),
+        ("MetadataRequest", "MetadataRequestTopic", ("topicId", "topicName")),
+    ],
+)
+def test_a_struct_is_about_what_its_single_values_name(name: str, struct: str, about: tuple[str, ...]) -> None:
+    """And not about each of a list of numbers or names."""
+    message = MESSAGES[name]
+    assert entities_of(struct_types(message)[struct] if struct else message) == about
 
 
 @pytest.mark.parametrize("name", MESSAGES)

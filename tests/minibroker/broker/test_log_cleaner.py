@@ -9,6 +9,7 @@ from memory_cluster import MemoryCluster
 from minibroker.broker import log_maintenance
 from minibroker.broker.log_cleaner import LogCleaner
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages import FetchRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
 from minibroker_storage.disk import StorageError
 from minibroker_storage.log import PartitionLog
@@ -139,6 +140,24 @@ def test_a_log_whose_old_segments_cannot_be_deleted_keeps_no_other_from_it(
     cluster.timers.advance(1000)
     assert [cluster.broker.partition("t", index).log.log_start_offset for index in (0, 1)] == [0, 6]
     assert caplog.messages == ["retention of t-0: KAFKA_STORAGE_ERROR: no"]
+    cluster.stop()
+
+
+def test_a_fetch_that_waits_is_told_when_retention_takes_its_records() -> None:
+    config = {**CONFIG, "log.cleanup.policy": "delete", "log.retention.bytes": "1"}
+    cluster = MemoryCluster(config, topics={"t": 1})
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=3_600_000,
+        min_bytes=1 << 20,
+        max_bytes=1 << 20,
+        topics=[FetchRequest.FetchTopic(topic="t", partitions=[partition])],
+    )
+    fill(cluster, 2)
+    answer = cluster.send(request, 11)
+    assert not answer.done
+    cluster.timers.advance(300_000)  # log.retention.check.interval.ms
+    assert answer.result().responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     cluster.stop()
 
 

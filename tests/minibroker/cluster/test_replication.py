@@ -46,6 +46,15 @@ def test_what_one_fetch_has_no_room_for_comes_with_the_next(most: int) -> None:
     many.stop()
 
 
+@pytest.mark.parametrize("ends", ["stop_broker", "kill_broker"])
+def test_a_leader_that_ends_keeps_no_follower_waiting(brokers: ManyBrokers, ends: str) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    waiting = [session.news() for session in brokers.cluster.brokers[1].replication.sessions._by_node.values()]
+    assert [one.done for one in waiting] == [False, False]
+    getattr(brokers.cluster, ends)(1)
+    assert [one.done for one in waiting] == [True, True]
+
+
 def test_a_follower_describes_the_producers_it_knows(brokers: ManyBrokers) -> None:
     """As `kafka-transactions find-hanging --broker-id` asks it."""
     brokers.create("t", [[1, 2]])
