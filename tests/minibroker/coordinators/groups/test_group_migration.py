@@ -130,6 +130,16 @@ def test_without_native_members_it_is_classic_again(client: Mixed, how: str) -> 
     assert client.sync(classic, 3, {classic: gives({"t": range(4)})}).error_code == NONE
 
 
+def test_a_group_whose_classic_member_cannot_be_understood_stays_a_consumer_group(client: Mixed) -> None:
+    classic_id = mixed(client)
+    member = client.consumer.members[classic_id].classic
+    assert member is not None
+    for protocol in member.supported_protocols:
+        protocol.metadata = b"\0"
+    assert client.beat("n", -1).error_code == NONE
+    assert list(client.consumer.members) == [classic_id]
+
+
 def test_a_classic_member_that_is_left_has_its_session(client: Mixed) -> None:
     classic = mixed(client)
     client.beat("n", -1)

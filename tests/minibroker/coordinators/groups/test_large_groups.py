@@ -143,6 +143,15 @@ def test_a_group_that_has_changed_is_looked_at_again(held: Held) -> None:
     assert count(second) == 2000
 
 
+def test_the_answer_of_a_large_group_is_made_elsewhere_too(held: Held) -> None:
+    first = held.beat("a", 0, ["large"], [])
+    held.computing.run()
+    held.cluster.timers.advance(0)
+    assert (first.done, held.computing.waiting) == (False, 1)
+    held.compute()
+    assert count(first) == 2000
+
+
 def test_a_coordinator_that_goes_in_the_meantime_says_so(held: Held) -> None:
     first = held.beat("a", 0, ["large"], [])
     groups = held.cluster.broker.coordinators.groups
