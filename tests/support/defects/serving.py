@@ -300,8 +300,8 @@ SERVING: Final = (
         "metadata-creates-topics",
         "Metadata makes a missing topic only when asked to",
         "minibroker.handlers.metadata:_in_turns",
-        "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
-        "may_be_made = True",
+        "if request.allow_auto_topic_creation:",
+        "if True:",
     ),
     Defect(
         "unsupported-api-versions-closes",
@@ -376,8 +376,8 @@ SERVING: Final = (
         "metadata-never-creates-topics",
         "Metadata makes a missing topic when asked to",
         "minibroker.handlers.metadata:_in_turns",
-        "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
-        "may_be_made = False",
+        "if request.allow_auto_topic_creation:",
+        "if False:",
     ),
     Defect(
         "produce-without-log-start",
