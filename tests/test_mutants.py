@@ -51,6 +51,14 @@ def test_what_is_planted_and_what_is_not() -> None:
     assert not {(10, "delete"), (10, "ReplaceTrueWithFalse")} & found
 
 
+def test_of_dotted_exceptions_in_a_tuple_none_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "try:\n    f()\nexcept (a.Error, KeyError):\n    g()\n"
+    (tmp_path / "thing.py").write_text(source)
+    monkeypatch.setattr("mutants.planting.ROOT", tmp_path)
+    found = [one for one in candidates("thing.py", source) if one.operator == "ExceptionReplacer"]
+    assert [bool(changed(one)) for one in found] == [False, True]
+
+
 def test_a_seed_draws_the_same_again_from_the_core() -> None:
     first, again, other = drawn(3, 12, "in_sync"), drawn(3, 12, "in_sync"), drawn(4, 12, "in_sync")
     assert first == again != other

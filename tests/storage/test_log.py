@@ -415,6 +415,17 @@ def test_producers_outlive_their_records_until_a_start_finds_none(
     assert {p.producer_id: p.last_sequence for p in again.producers.active()} == known
 
 
+def test_producers_without_records_outlive_a_truncation(disk: MemoryDisk) -> None:
+    """Snapshots between the log's start and its new end stay (ProducerStateManager.truncateAndReload)."""
+    log = open_log(disk, config=SMALL)
+    append(log, batch(b"x" * 100, pid=1))
+    for i in range(8):
+        append(log, batch(b"x" * 100, pid=2, seq=i))
+    log.delete_records(4)
+    assert truncate_to(log, 8, now_ms=NOW)
+    assert {p.producer_id: p.last_sequence for p in log.producers.active()} == {1: 0, 2: 6}
+
+
 def test_records_of_a_compacted_topic_are_not_deleted(disk: MemoryDisk) -> None:
     log = open_log(disk, config=LogConfig(cleanup_policy=frozenset({"compact"})))
     with refused(ErrorCode.POLICY_VIOLATION):

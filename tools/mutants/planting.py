@@ -177,7 +177,10 @@ def _worth_it(node: Any, line: str) -> bool:
 def changed(mutant: Mutant) -> str:
     """The file with the defect; "" when there is none. Sets what the line said and says."""
     source = (ROOT / mutant.path).read_text()
-    after = MutationVisitor.mutate_code(source, _operator(mutant.operator), mutant.occurrence)
+    try:
+        after = MutationVisitor.mutate_code(source, _operator(mutant.operator), mutant.occurrence)
+    except AttributeError:  # ExceptionReplacer has no answer to a dotted name in a tuple
+        return ""
     try:
         compile(after or "", mutant.path, "exec")
     except SyntaxError:

@@ -76,7 +76,7 @@ def test_a_newer_client_is_told_what_to_ask_with(start: Start, name: str, highes
     assert isinstance(answered, list)
     told, _ = ApiVersionsResponse.decode_from(b"".join(answered), 0, 8)
     assert told.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(row.api_key, row.max_version) for row in told.api_keys] == [(18, highest)]
+    assert [(row.api_key, row.min_version, row.max_version) for row in told.api_keys] == [(18, 0, highest)]
 
 
 @every

@@ -158,8 +158,9 @@ def test_rewrite_header_gives_the_right_crc() -> None:
 
 @pytest.mark.parametrize("n", range(HEADER_SIZE))
 def test_fewer_bytes_than_a_header(n: int) -> None:
-    with pytest.raises(CorruptBatch):
-        parse_header(GOLDEN[:n])
+    for before in (0, 40):
+        with pytest.raises(CorruptBatch):
+            parse_header(b"x" * before + GOLDEN[:n], before)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, -(2**31)])

@@ -269,7 +269,16 @@ def test_requests_of_the_former_self_are_fenced(client: GroupClient) -> None:
     back = client.join_later(version=9, instance="i")  # while assignments are awaited: a rebalance
     assert parked.result().error_code == ErrorCode.FENCED_INSTANCE_ID
     assert not back.done
-    assert client.join(first).generation_id == back.result().generation_id == 3
+    again = client.join_later(version=9, instance="i")
+    assert back.result().error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert client.join(first).generation_id == again.result().generation_id == 3
+
+
+def test_a_second_join_answers_the_first(client: GroupClient) -> None:
+    first, second = pair(client)
+    given_up, waiting = client.join_later(first), client.join_later(first)
+    assert given_up.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert client.join(second).generation_id == waiting.result().generation_id == 3
 
 
 def test_an_admin_removes_a_static_member_by_its_instance(client: GroupClient) -> None:
