@@ -226,7 +226,9 @@ def test_records_are_not_copied_either_way() -> None:
 def test_records_gathered_from_parts(version: int, size: int) -> None:
     parts: list[fields.Buffer] = [b"a" * size, bytearray(b"b" * size), memoryview(b"c" * size)]
     gathered = Blob(first=1, records=parts, last=2)
-    assert gathered.encode(version) == Blob(first=1, records=b"".join(parts), last=2).encode(version)
+    wanted = Blob(first=1, records=b"".join(parts), last=2).encode(version)
+    assert gathered.encode(version) == wanted
+    assert b"".join(gathered.encode_buffers(version, b"head")) == b"head" + wanted
     assert Blob(first=1, records=None, last=2).encode(0).hex() == "00000001ffffffff00000002"
 
 

@@ -28,6 +28,14 @@ def test_each_goes_when_it_is_due(now: int, left: set[str]) -> None:
     assert set(disk.list("t-0")) == left | {"kept"}
 
 
+def test_what_has_gone_is_forgotten() -> None:
+    disk, removals = waiting()
+    removals.due(100)
+    disk.write_atomic("t-0/a.deleted", b"another")
+    removals.due(100)
+    assert disk.exists("t-0/a.deleted")
+
+
 def test_all_go_at_the_end() -> None:
     disk, removals = waiting()
     removals.due(100)

@@ -7,7 +7,6 @@ from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
 from minibroker.broker import log_maintenance
-from minibroker.broker.log_cleaner import LogCleaner
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages import FetchRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
@@ -78,10 +77,10 @@ def test_a_rewrite_that_is_under_way_gives_up_at_a_stop() -> None:
     cluster = MemoryCluster(CONFIG, topics={"t": 1}, executor=held)
     held.run_all()
     fill(cluster, 4)
-    cleaner = LogCleaner(cluster.broker)
+    cleaner = cluster.broker.maintenance.cleaner
     cleaner.clean()
     assert held.waiting == 1
-    cleaner.stop()
+    cluster.broker.maintenance.stop()
     held.run_all()
     assert len(values(cluster)) == 12
     assert cluster.broker.directory.cleaner_offsets == {}

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from minibroker.handlers import table
+from minibroker.handlers import forwarded, table
+from minibroker.kernel.deferred import Deferred
+from minibroker_protocol.messages import CreateTopicsRequest
 
 
 def test_every_handler_named_in_the_table_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,6 +20,16 @@ def test_every_handler_named_in_the_table_is_there(monkeypatch: pytest.MonkeyPat
     assert len(named) > 10
     for module, name in named:
         assert callable(getattr(__import__(f"minibroker.handlers.{module}", fromlist=[name]), name))
+
+
+def test_whatever_the_controller_s_answer_ends_with_is_told() -> None:
+    sent: Deferred[Any] = Deferred()
+    channel = SimpleNamespace(send=lambda request, version: sent)
+    ctx: Any = SimpleNamespace(api_version=7, broker=SimpleNamespace(controller_channel=channel))
+    answer = forwarded.handle(ctx, CreateTopicsRequest(topics=[]))
+    sent.fail(RuntimeError("a defect of the controller"))
+    with pytest.raises(RuntimeError, match="a defect"):
+        answer.result()
 
 
 def test_a_start_loads_no_coordinator_and_no_administration() -> None:

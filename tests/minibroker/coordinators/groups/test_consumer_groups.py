@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from member_client import Members, told
 
 from minibroker.coordinators.groups.consumer import members
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.member import MemberState
 from minibroker.releases.chain import RELEASES
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentValue
@@ -385,6 +387,15 @@ def test_an_empty_group_changes_its_protocol(client: Members) -> None:
     assert client.fetch() == {("t", 0): 5}
     before = client.group().durable()
     assert client.restart().group().durable() == before
+
+
+@pytest.mark.parametrize("owns", [[0], None])
+def test_a_member_whose_state_is_unknown_must_rejoin(client: Members, owns: list[int] | None) -> None:
+    """CurrentAssignmentBuilder: as after a downgrade from a version that has more states."""
+    client.enter("a")
+    members = client.group().members
+    members["a"] = replace(members["a"], state=MemberState.UNKNOWN)
+    assert client.beat("a", 2, owns).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_deleting(client: Members) -> None:

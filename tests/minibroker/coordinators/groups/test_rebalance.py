@@ -9,6 +9,7 @@ import pytest
 from group_client import GroupClient
 
 from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.handlers import groups
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -91,6 +92,19 @@ def test_members_that_do_not_rejoin_are_left_behind(client: GroupClient) -> None
         client.heartbeat(second, 2)
     assert waiting.result().generation_id == 3
     assert list(client.classic().members) == [first]
+
+
+def test_an_error_of_a_later_part_of_those_that_leave_is_told(
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_MEMBERS_AT_ONCE", 1)
+    first, second = pair(client)
+    members = [m.LeaveGroupRequest.MemberIdentity(member_id=member) for member in (first, second)]
+    answer = client.send(m.LeaveGroupRequest(group_id="g", members=members), 5)
+    assert not answer.done
+    client.broker.coordinators.groups.resigned(client.broker.coordinators.groups.partition_for("g"))
+    client.advance(0)
+    assert answer.result().error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("syncs", [False, True])

@@ -149,6 +149,8 @@ def test_what_a_life_of_a_group_leaves_in_the_log() -> None:
     ]
     # The new group, its first generation, an offset, the empty group.
     assert types == [(2, 3), (2, 3), (1, 4), (2, 3)]
+    stamps = [int.from_bytes(value[12:20], "big") for key, value in written(client)[:1] if value is not None]
+    assert stamps == [client.clock.now_ms()], "the time of a new group"
     [(_, value)] = [pair for pair in written(client) if pair[0][1] == 1]
     assert value is not None
     assert value.endswith(b"\x01\x00\x10" + client.broker.image.topics["t"].topic_id)
