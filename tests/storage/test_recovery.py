@@ -212,6 +212,18 @@ def test_cut_at_every_byte(with_indexes: bool) -> None:
         assert open_log(torn, clean=False).warnings == []
 
 
+def test_segments_after_the_first_bad_batch_are_told_of() -> None:
+    disk = MemoryDisk()
+    filled(disk).abandon()
+    first, *later = sorted(name for name in disk.list("t-0") if name.endswith(".log"))
+    data = bytearray(disk.read_bytes(f"t-0/{first}"))
+    data[-1] ^= 1
+    disk.write_atomic(f"t-0/{first}", bytes(data))
+    cut, *removed = open_log(disk, config=SMALL, clean=False, recovery_point=0).warnings
+    assert first in cut
+    assert sorted(removed) == [f"t-0/{name}: removed, as the log now ends before it" for name in later]
+
+
 def test_a_flipped_bit_anywhere_cuts_there() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
