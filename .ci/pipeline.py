@@ -237,7 +237,7 @@ def readme_tests(place: Workplace) -> None:
     with_results(place, lambda options: place.run(shell=readme_command(place, 2), PYTEST_ADDOPTS=options))
 
 
-def environment(place: Workplace) -> Path:
+def programs(place: Workplace) -> Path:
     """The programs of the clone's environment: as README's second command makes it, where that part does not run."""
     made = place.clone / ".venv"
     if shutil.which("pytest", path=str(scripts(made))) is None:  # the demo makes one with less
@@ -252,16 +252,15 @@ def check(*argv: str) -> Callable[[Workplace], None]:
     def part(place: Workplace) -> None:
         if argv[0] in CHECKERS:
             install_checkers(place)
-        place.run(environment(place) / argv[0], *argv[1:])
+        place.run(programs(place) / argv[0], *argv[1:])
 
     return part
 
 
 def install_checkers(place: Workplace) -> None:
     """The extra `check`, once: README's command, which shall be quick, leaves it out."""
-    programs = environment(place)
-    if not all(shutil.which(name, path=str(programs)) for name in CHECKERS):
-        place.install(programs / "python", "-e", f"{place.clone}[check]")
+    if not all(shutil.which(name, path=str(programs(place))) for name in CHECKERS):
+        place.install(programs(place) / "python", "-e", f"{place.clone}[check]")
 
 
 def wheel(place: Workplace) -> None:
@@ -371,7 +370,7 @@ def elsewhere(place: Workplace) -> None:
     place.run(base, "-m", "venv", root / "an environment", **writable)
     python = scripts(root / "an environment") / "python"
     # What the clone's own environment has, which the README's commands made, need not be fetched again.
-    installed = [str(found) for found in environment(place).parent.glob("[Ll]ib/**/site-packages")]
+    installed = [str(found) for found in programs(place).parent.glob("[Ll]ib/**/site-packages")]
     own = next((root / "an environment").glob("[Ll]ib/**/site-packages"))
     (own / "clone.pth").write_text("\n".join(installed) + "\n")
     place.install(python, "--no-deps", "-e", str(tree), **writable)
@@ -416,7 +415,7 @@ def marked(expression: str, *options: str) -> Callable[[Workplace], None]:
     """The tests that `pytest -m` finds, with more of pytest's options."""
 
     def part(place: Workplace) -> None:
-        python = environment(place) / "python"
+        python = programs(place) / "python"
         home = os.environ.get("HOME", "")
         argv: list[str | Path] = [python, "-m", "pytest", "-m", expression, *options]
         with_results(place, lambda options: place.run(*argv, HOME=home, PYTEST_ADDOPTS=options), may_skip=True)
@@ -491,7 +490,7 @@ def count(cases: list[ElementTree.Element]) -> Counts:
 
 def spark(place: Workplace) -> None:
     """The tests that start Spark, after installing it."""
-    python = environment(place) / "python"
+    python = programs(place) / "python"
     try:
         place.install(
             python, "-e", f"{place.clone}[test,spark]", seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", "")
@@ -509,7 +508,7 @@ def slow(place: Workplace) -> None:
 
 def node(place: Workplace) -> None:
     """Node.js' clients and the page of a trace; the browser's tests say why they are skipped without their extra."""
-    python = environment(place) / "python"
+    python = programs(place) / "python"
     with contextlib.suppress(Failed):
         place.install(python, "-e", f"{place.clone}[test,browser]", HOME=os.environ.get("HOME", ""))
     tier("node")(place)
@@ -519,7 +518,7 @@ def container(place: Workplace) -> None:
     """The image, built and used; needs an engine that speaks Docker's API."""
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
         raise Skipped("there is no container engine")
-    python = environment(place) / "python"
+    python = programs(place) / "python"
     place.install(python, "-e", f"{place.clone}[test,container]", HOME=os.environ.get("HOME", ""))
     tier("container")(place)
 

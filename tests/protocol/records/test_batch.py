@@ -77,7 +77,7 @@ def test_golden_header_reads_field_by_field() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"offset": 2}, {"timestamp": 2}, {"key": b"l"}, {"value": None}, {"headers": [("i", b"")]}], ids=list
+    "other", [{"offset": 2}, {"timestamp": 2}, {"key": b"l"}, {"value": None}, {"headers": [("i", b"")]}], ids=" ".join
 )
 def test_records_are_equal_when_each_field_is(other: dict[str, Any]) -> None:
     fields: Any = {"offset": 1, "timestamp": 1, "key": b"k", "value": b"v", "headers": [("h", b"")]}
