@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampling import thinned
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 PROGRAMS = sorted(path for path in BENCHMARKS.glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", thinned(PROGRAMS, 3), ids=lambda path: path.stem)
 def test_it_begins(program: Path) -> None:
     done = subprocess.run([sys.executable, program, "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,7 @@ def test_every_release_from_3_9_on_is_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", thinned([(release, state) for release in RELEASES for state in STATES], 5), ids="-".join
+    "case", thinned([(release, state) for release in RELEASES[::-1] for state in STATES[::-1]], 7), ids="-".join
 )
 def test_a_healthy_directory_has_no_finding(case: tuple[str, str], tmp_path: Path) -> None:
     release, state = case

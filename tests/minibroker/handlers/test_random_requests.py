@@ -33,7 +33,7 @@ def produce(batch: bytes) -> ProduceRequest:
     return ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data)
 
 
-@pytest.mark.parametrize("seed", thinned(range(6), 3))
+@pytest.mark.parametrize("seed", thinned(range(6), 6))
 def test_random_requests_are_answered_or_closed(seed: int) -> None:
     random = Random(seed)
     held = HeldExecutor()
