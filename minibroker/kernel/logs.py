@@ -7,6 +7,7 @@ by the first line of text that is really written.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import IO, Any
@@ -30,7 +31,7 @@ def configure(level: str = "info", format: str = "auto", stream: IO[str] | None 
     stream = stream if stream is not None else sys.stderr
     if format == "auto":
         format = "text" if stream.isatty() else "json"
-    handler = logging.StreamHandler(stream)
+    handler = _Lines(stream)
     handler.setFormatter(JsonLine() if format == "json" else TextLine(colors=stream.isatty()))
     logger = logging.getLogger(ROOT)
     reset()
@@ -79,6 +80,17 @@ def load_ahead() -> None:
     for handler in logging.getLogger(ROOT).handlers:
         if isinstance(handler.formatter, TextLine):
             import structlog  # noqa: F401
+        elif isinstance(handler.formatter, JsonLine):
+            import datetime  # noqa: F401
+            import json  # noqa: F401
+
+
+class _Lines(logging.StreamHandler[IO[str]]):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """What cannot be formatted is written without: a formatter imports modules, and needs a file descriptor."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            self.stream.write(f"minibroker: {record.getMessage()} ({sys.exc_info()[1]})\n")
+            self.flush()
 
 
 class JsonLine(logging.Formatter):

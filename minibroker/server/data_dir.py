@@ -36,21 +36,20 @@ class TemporaryDirectory:
                 lock.release()
                 continue
             break
-        self._lock: OsLock | None = lock
-        self._lock_path = lock_path
-        self.path = path
         try:
             os.mkdir(path, 0o700)
         except BaseException:
-            self.remove()
+            _drop_lock(lock, lock_path)
             raise
+        self._lock: OsLock | None = lock
+        self._lock_path = lock_path
+        self.path = path
 
     def remove(self) -> None:
         """Remove directory and lock; a second call does nothing."""
         if self._lock is None:
             return
-        _remove_tree(self.path)
-        _drop_lock(self._lock, self._lock_path)
+        _remove(self.path, self._lock, self._lock_path)
         self._lock = None
 
 
@@ -75,21 +74,24 @@ def remove_abandoned(parent: str | None = None) -> list[str]:
             continue
         path = lock_path.removesuffix(_LOCK_SUFFIX)
         existed = os.path.isdir(path)
-        _remove_tree(path)
-        _drop_lock(lock, lock_path)
-        if existed:
+        if _remove(path, lock, lock_path) and existed:
             log.info("removed %s, which a killed broker left behind", path)
             removed.append(path)
     return removed
 
 
-def _remove_tree(path: str) -> None:
+def _remove(path: str, lock: OsLock, lock_path: str) -> bool:
+    """The directory, then its lock. The lock of a directory that stays tells the next start to try again."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
         pass
     except OSError as error:
         log.warning("%s could not be removed: %s", path, error)
+        lock.release()
+        return False
+    _drop_lock(lock, lock_path)
+    return True
 
 
 def _drop_lock(lock: OsLock, path: str) -> None:

@@ -51,6 +51,24 @@ def test_text_on_a_terminal() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
+def test_a_line_that_cannot_be_formatted_is_written_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As at the limit of open files, where nothing can be imported."""
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+
+    def fail(self: logs.JsonLine, record: logging.LogRecord) -> str:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(logs.JsonLine, "format", fail)
+    logs.get_logger("minibroker.somewhere").warning("%s stays", "it")
+    assert stream.getvalue() == "minibroker: it stays ([Errno 24] Too many open files)\n"
+    stream.close()
+    logs.get_logger("minibroker.somewhere").warning("nowhere to write")
+    assert capsys.readouterr().err == ""
+
+
 def test_configuring_twice_writes_once() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", io.StringIO())

@@ -106,7 +106,7 @@ def test_a_lock_that_can_be_removed_once_it_is_released_goes(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_removed_is_told_of(
+def test_a_directory_that_cannot_be_removed_is_told_of_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = TemporaryDirectory(str(tmp_path))
@@ -117,6 +117,11 @@ def test_a_directory_that_cannot_be_removed_is_told_of(
     monkeypatch.setattr(data_dir.shutil, "rmtree", refuse)
     directory.remove()
     assert f"{directory.path} could not be removed" in caplog.text
+    assert remove_abandoned(str(tmp_path)) == []
+    assert caplog.text.count("could not be removed") == 2
+    monkeypatch.undo()
+    assert remove_abandoned(str(tmp_path)) == [directory.path]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_room_of_a_volume_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
