@@ -8,7 +8,7 @@ from functools import partial
 from minibroker.broker.log_cleaner import LogCleaner
 from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.clock import IdleUntil, TimerHandle
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, gather
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.turns import STEP, STEPS, InOrder
 from minibroker.partitions.partition import Partition
@@ -68,9 +68,9 @@ class LogMaintenance:
         self._timers[name] = arm(run)
 
     @property
-    def idle(self) -> Deferred[None]:
-        """Resolved once no sweep is under way."""
-        return self._sweeps.idle
+    def idle(self) -> Deferred[list[None]]:
+        """Resolved once no sweep and no compaction is under way."""
+        return gather([self._sweeps.idle, self.cleaner.idle])
 
     def apply_retention(self) -> None:
         """Delete old segments of every log that was ever written, opening those that are closed."""

@@ -18,7 +18,7 @@ Exchange = dict[str, Any]
 
 class Produced(NamedTuple):
     """A batch that a client sent. batch: its producer id, epoch and first sequence. base_offset: as answered, -1 when
-    the answer was an error or never came."""
+    the answer was an error or never came. transactional: as its header says."""
 
     exchange: Exchange
     topic: str
@@ -26,6 +26,7 @@ class Produced(NamedTuple):
     batch: tuple[int, int, int]
     records: list[Record]
     base_offset: int
+    transactional: bool = False
 
 
 def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
@@ -54,7 +55,8 @@ def _batches(exchange: Exchange, topic_names: Mapping[bytes, str]) -> Iterable[P
                 for _, header in iter_batches(data.records or b""):
                     whole = bytes(data.records or b"")
                     batch = header.producer_id, header.producer_epoch, header.base_sequence
-                    yield Produced(exchange, name, data.index, batch, decode_records(whole, 0, header), offset)
+                    records = decode_records(whole, 0, header)
+                    yield Produced(exchange, name, data.index, batch, records, offset, header.is_transactional)
                     break  # one batch a partition is all that a Produce may carry
             except (Malformed, CorruptBatch, UnsupportedMagic):
                 continue

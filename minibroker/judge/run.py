@@ -31,7 +31,8 @@ STANDARD_ERROR = 2
 @dataclass(slots=True)
 class JudgedRun:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
-    kept. moved: when the script advanced the broker clock, and how far, in ms."""
+    kept. moved: when the script advanced the broker clock, and how far, in ms. compacted: the topics that compaction
+    may have touched."""
 
     script: Script
     status: int | None = None
@@ -42,6 +43,7 @@ class JudgedRun:
     exchanges: list[Exchange] = field(default_factory=list)
     produced: list[Produced] = field(default_factory=list)
     moved: list[tuple[int, int]] = field(default_factory=list)
+    compacted: frozenset[str] = frozenset()
 
 
 def run_command(
@@ -106,9 +108,24 @@ def run_command(
         run.as_of_ms = broker.clock.advance(ms=_ENDING_MS)
         _collect(broker, run)
         _wait_for_replicas(broker)
+        run.compacted = broker.cluster.run(compacted_topics)
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)
     return run
+
+
+def compacted_topics(cluster: Cluster) -> frozenset[str]:
+    """Topics with `cleanup.policy=compact`, and those with another policy by now that the cleaner worked on."""
+    return frozenset(
+        partition.topic
+        for broker in cluster.brokers.values()
+        for partition in broker.partitions()
+        if partition.has_log
+        and (
+            partition.log.config.compacts
+            or broker.directory.cleaner_offsets.get((partition.topic, partition.index), 0) > 0
+        )
+    )
 
 
 def _wait_for_replicas(broker: Minibroker) -> None:

@@ -71,6 +71,7 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             task.lineage,
             ran.as_of_ms,
             complete=not ran.lost,
+            compacted=ran.compacted,
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.judge.exchanges import Exchange, Produced
 from minibroker.judge.history import History, key_of, text_of
+from minibroker.judge.removed import removed_records
 from minibroker.judge.stored import Stored, content_of, read_stored
 from minibroker.rules.rows import Content, Finding, Log, Seen
 from minibroker.rules.rules import (
@@ -32,7 +33,7 @@ _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 
 class Evidence(NamedTuple):
     """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic).
-    complete: no exchange was lost."""
+    complete: no exchange was lost. compacted: the topics that compaction may have touched."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -41,6 +42,7 @@ class Evidence(NamedTuple):
     lineage: Sequence[tuple[str, str]]
     as_of_ms: int
     complete: bool = True
+    compacted: Collection[str] = ()
 
 
 class BrokenPromise(NamedTuple):
@@ -66,11 +68,12 @@ def judge(evidence: Evidence) -> Verdict:
     found = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
     found += _content(stored)
     starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
-    found += judge_wire(evidence.produced, stored, starts, complete=evidence.complete)
+    removed = removed_records(evidence.produced, stored, evidence.exchanges, transactions, evidence.compacted)
+    found += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
     if evidence.history is not None:
-        found += _history(evidence.history, stored, starts)
+        found += _history(evidence.history, stored + removed, starts)
     for source, target in evidence.lineage:
-        found += _lineage(stored, source, target)
+        found += _lineage(stored + removed, source, target)
     link = _Links(evidence, stored)
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for one in found:
@@ -84,15 +87,24 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def judge_wire(
-    produced: Sequence[Produced], stored: Sequence[Stored], starts: Starts, *, complete: bool = True
+    produced: Sequence[Produced],
+    stored: Sequence[Stored],
+    starts: Starts,
+    removed: Sequence[Stored] = (),
+    *,
+    complete: bool = True,
 ) -> list[Finding]:
     """What was sent and answered against what is there.
 
     `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record is read more
     often than it was sent, where sending it again after an answer that was lost or an error does not count.
+    removed: acknowledged records that the broker removed lawfully.
     complete: every Produce there was is among them; otherwise nothing can be said of how often a record was sent.
     """
-    there = {(one.topic, one.partition, one.record.offset): one for one in stored}
+    # An offset has several contents where a deleted topic was created again.
+    contents: dict[tuple[str, int, int], set[tuple[object, ...]]] = defaultdict(set)
+    for row in (*stored, *removed):
+        contents[row.topic, row.partition, row.record.offset].add(row.content[1:])
     copies: dict[tuple[object, ...], list[Stored]] = defaultdict(list)
     for one in stored:
         if one.committed:
@@ -104,7 +116,7 @@ def judge_wire(
             tries[sent.topic, *content_of(record)].append(sent)
             at = (sent.topic, sent.partition, sent.base_offset + index)
             kept = sent.base_offset >= 0 and at[2] >= starts.get(at[:2], 0)
-            if kept and (at not in there or there[at].content[1:] != content_of(record)[1:]):
+            if kept and content_of(record)[1:] not in contents[at]:
                 reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
                 found.append(_of(sent, "lost-record", at[2], reason))
     for what, every in tries.items():

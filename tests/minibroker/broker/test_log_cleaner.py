@@ -7,6 +7,7 @@ from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
 from minibroker.broker import log_maintenance
+from minibroker.control.commands import Commands
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages import FetchRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
@@ -86,6 +87,36 @@ def test_a_rewrite_that_is_under_way_gives_up_at_a_stop() -> None:
     assert cluster.broker.directory.cleaner_offsets == {}
     cleaner.clean()
     assert held.waiting == 0
+    cluster.stop()
+
+
+def test_the_clock_has_advanced_when_compaction_is_over() -> None:
+    held = HeldExecutor()
+    cluster = MemoryCluster(CONFIG, topics={"t": 2}, executor=held)
+    held.run_all()
+    for index in (0, 1):
+        fill(cluster, 4, index)
+    advanced = Commands(cluster.cluster, cluster.timers).call("clock.advance", {"ms": 1000})
+    assert held.waiting == 1
+    held.run()  # the first log; its checkpoint and the second log wait
+    assert held.waiting == 2
+    assert not advanced.done
+    held.run_all()
+    assert advanced.result()["now_ms"] == cluster.clock.now_ms()
+    assert cluster.broker.directory.cleaner_offsets == {("t", 0): 12, ("t", 1): 12}
+    cluster.stop()
+
+
+def test_a_broker_that_stops_lets_no_one_wait_for_its_compaction() -> None:
+    held = HeldExecutor()
+    cluster = MemoryCluster(CONFIG, topics={"t": 1}, executor=held)
+    held.run_all()
+    fill(cluster, 4)
+    advanced = Commands(cluster.cluster, cluster.timers).call("clock.advance", {"ms": 1000})
+    assert not advanced.done
+    cluster.broker.maintenance.stop()
+    assert advanced.done
+    held.run_all()
     cluster.stop()
 
 
