@@ -12,20 +12,10 @@ from weakref import WeakKeyDictionary
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
 from minibroker.kernel.extras import hint
+from minibroker.security.certificate_names import subject_name
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-# RFC 2253 names of the usual attributes of a certificate's subject.
-_SHORT = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "userId": "UID",
-}
 # The library tells the name once, during the handshake, and forgets it.
 _asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
@@ -138,9 +128,7 @@ def _load_authorities(context: ssl.SSLContext, settings: Settings, *, needed: bo
 
 
 def principal(connection: Any) -> str:
-    """``User:`` and the subject of the client's certificate as Java prints it (RFC 2253, last part first)."""
-    certificate = connection.getpeercert()
-    if not certificate:
-        return "User:ANONYMOUS"
-    parts = [f"{_SHORT.get(kind, kind)}={value}" for part in certificate["subject"] for kind, value in part]
-    return "User:" + ",".join(reversed(parts))
+    """``User:`` and the subject of the client's certificate as Java writes it. Raises ValueError for a certificate that
+    Java would not read."""
+    certificate = connection.getpeercert(binary_form=True)
+    return f"User:{subject_name(certificate)}" if certificate else "User:ANONYMOUS"

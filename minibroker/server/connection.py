@@ -125,7 +125,14 @@ class Connection(asyncio.BufferedProtocol):
         if ssl_object is not None:
             from minibroker.security.tls import principal, server_name
 
-            self.info.server_name, self.info.principal = server_name(ssl_object), principal(ssl_object)
+            self.info.server_name = server_name(ssl_object)
+            try:
+                self.info.principal = principal(ssl_object)
+            except ValueError as error:
+                self._say(f"the subject of its certificate cannot be read: {error}")
+                self._blocked |= CLOSED
+                self._transport.abort()
+                return
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._edge.opened(self):
             self._blocked |= CLOSED

@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
 
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.cli import main
 from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed, parse_address
 from minibroker.client.security import PLAINTEXT, Security
+from minibroker.security.certificate_names import subject_name
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.sasl import (
@@ -24,6 +30,7 @@ from minibroker_protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 USERS = {"minibroker.sasl.users": "alice:secret", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
@@ -185,6 +192,73 @@ def test_a_client_must_show_a_certificate_where_one_is_required(pems: Path) -> N
         assert brokers_told(address, security) == [address]
         with pytest.raises(ConnectionClosed):
             brokers_told(address, Security.of(trusting))
+
+
+def client_pem(authority: trustme.CA, place: Path, *subject: tuple[x509.ObjectIdentifier, str]) -> str:
+    """A file with a key and a certificate of `authority` for a subject."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(kind, value) for kind, value in subject]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(issuer.not_valid_before_utc)
+        .not_valid_after(issuer.not_valid_after_utc)
+        .sign(signer, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    place.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return str(place)
+
+
+def test_a_subject_whose_text_looks_like_a_super_users_is_not_one(
+    authority: trustme.CA, pems: Path, tmp_path: Path
+) -> None:
+    admin = client_pem(
+        authority, tmp_path / "a.pem", (NameOID.ORGANIZATION_NAME, "corp"), (NameOID.COMMON_NAME, "admin")
+    )
+    other = client_pem(authority, tmp_path / "b.pem", (NameOID.COMMON_NAME, "admin,O=corp"))
+    config = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.location": str(pems / "ca.pem"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:CN=admin,O=corp",
+    }
+    request = CreateTopicsRequest(
+        topics=[CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+    )
+    trusting = {"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")}
+
+    def error_of(pem: str) -> int:
+        security = Security.of({**trusting, "ssl.keystore.location": pem})
+        with security.connect(address, 5) as connection:
+            connection.send_frame(header(19, 4) + request.encode(4))
+            return CreateTopicsResponse.decode(connection.receive(5), 4, 4).topics[0].error_code
+
+    with broker("SSL", pems, **config) as address:
+        assert error_of(other) == 29  # TOPIC_AUTHORIZATION_FAILED
+        assert error_of(admin) == 0
+
+
+def test_a_certificate_that_cannot_be_read_closes_the_connection(
+    pems: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut_off(certificate: bytes) -> str:
+        return subject_name(certificate[:-1])
+
+    monkeypatch.setattr("minibroker.security.tls.subject_name", cut_off)
+    wanted = {"ssl.client.auth": "requested", "ssl.truststore.location": str(pems / "ca.pem")}
+    trusting = {"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")}
+    with broker("SSL", pems, **wanted) as address:
+        with pytest.raises((BrokerFailed, ConnectionClosed)):
+            brokers_told(address, Security.of({**trusting, "ssl.keystore.location": str(pems / "client.pem")}))
+        assert brokers_told(address, Security.of(trusting)) == [address]
+    assert "the subject of its certificate cannot be read: an element is cut off" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_certificate_is_made_where_none_is_given(tmp_path: Path) -> None:
