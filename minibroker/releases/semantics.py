@@ -165,9 +165,10 @@ class Semantics:
     )
     remember_offered_producer_id: bool = _f(
         False,
-        "360-6",
-        "A producer id and epoch offered for an unknown transactional id are stored as the last ones, so the same"
-        " request again gets the same answer; across failovers from transaction.version 1 on, whose records have them.",
+        "360-6 360-15",
+        "A producer id and epoch offered for an unknown transactional id, or rotated, are stored as the last ones, so"
+        " the same request again gets the same answer, however often; across failovers from transaction.version 1 on,"
+        " whose records have them. If not, the first retry of a rotation succeeds and the second one is fenced.",
     )
     unreadable_subscription: Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"] = _f(
         "INCONSISTENT_GROUP_PROTOCOL",
@@ -282,7 +283,10 @@ class Semantics:
         if self.fenced_code == DRAFT_TIMED_OUT_CODE and any(
             row.code == DRAFT_TIMED_OUT_CODE for row in self.timed_out_codes
         ):
-            found.append("fenced_code and timed_out_codes both use 90: a client could not tell them apart")
+            found.append(
+                "fenced_code and timed_out_codes both use 90: a client could not tell them apart; KIP-588's own numbers"
+                " need minibroker.semantics.fenced_code=91 too"
+            )
         return found
 
 

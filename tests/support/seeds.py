@@ -74,7 +74,8 @@ SEEDS: dict[str, Seed] = {
     ),
     "360-15": Seed(
         "At the last epoch a bump gives a new producer id, and a retry the same one, also after a failover.",
-        "After a failover only where the last epoch is logged.",
+        "After a failover only where the last epoch is logged. A second retry is fenced; with `kip` it gets the"
+        " same again (`remember_offered_producer_id`).",
     ),
     "360-16": Seed("A late copy of a batch that expired in the client is refused after the epoch was bumped."),
     "360-17": Seed(

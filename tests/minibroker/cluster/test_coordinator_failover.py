@@ -212,6 +212,16 @@ def test_a_bump_is_retried_across_a_failover(semantics: Any, kept: bool) -> None
     brokers.stop()
 
 
+def use_up_epochs(brokers: ManyBrokers) -> None:
+    node = brokers.cluster.coordinator("transaction", TX)
+    assert node is not None
+    service = brokers.cluster.brokers[node].coordinators.transactions
+    index, shard = service.host.shard_for(TX)
+    entry = shard.entries[TX]
+    service.host.execute(index, shard.write(entry, entry.metadata._replace(producer_epoch=32766), None))
+    brokers.settle(200)
+
+
 @pytest.mark.parametrize("semantics", [KAFKA, KIP], ids=["kafka", "kip"])
 @pytest.mark.seed("360-15", semantics="kafka kip")
 def test_a_rotation_is_retried_across_a_failover(semantics: Any) -> None:
@@ -220,13 +230,7 @@ def test_a_rotation_is_retried_across_a_failover(semantics: Any) -> None:
     brokers.create("t", [[2, 3, 1]])
     producer = Producer(brokers)
     producer.init()
-    node = brokers.cluster.coordinator("transaction", TX)
-    assert node is not None
-    service = brokers.cluster.brokers[node].coordinators.transactions
-    index, shard = service.host.shard_for(TX)
-    entry = shard.entries[TX]
-    service.host.execute(index, shard.write(entry, entry.metadata._replace(producer_epoch=32766), None))
-    brokers.settle(200)
+    use_up_epochs(brokers)
     held = (producer.id, 32766)
     assert producer.init(*held) == 0
     rotated = (producer.id, producer.epoch)
@@ -234,6 +238,22 @@ def test_a_rotation_is_retried_across_a_failover(semantics: Any) -> None:
     assert rotated[1] == 0
     happen(brokers, "kill coordinator")
     assert producer.init(*held) == 0
+    assert (producer.id, producer.epoch) == rotated
+    brokers.stop()
+
+
+@pytest.mark.parametrize(("semantics", "second"), [(KAFKA, ErrorCode.PRODUCER_FENCED), (KIP, ErrorCode.NONE)])
+@pytest.mark.seed("360-15", semantics="kafka kip")
+def test_the_second_retry_of_a_rotation(semantics: Any, second: ErrorCode) -> None:
+    """Kafka remembers the producer id that was held before the last transition, which the first retry is."""
+    brokers = ManyBrokers(1, semantics=semantics)
+    producer = Producer(brokers)
+    producer.init()
+    use_up_epochs(brokers)
+    held = (producer.id, 32766)
+    assert producer.init(*held) == 0
+    rotated = (producer.id, producer.epoch)
+    assert [producer.init(*held) for _ in range(3)] == [0, second, second]
     assert (producer.id, producer.epoch) == rotated
     brokers.stop()
 
