@@ -96,7 +96,8 @@ class Victim:
 
     def __init__(self, settings: MemberSettings) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "minibroker.demo.member", json.dumps(asdict(settings))],
+            # -P: no module of the current directory, which may be a shared one.
+            [sys.executable, "-P", "-m", "minibroker.demo.member", json.dumps(asdict(settings))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -96,7 +96,8 @@ class Case:
         """What runs the case with a program of `sources`: the program alone, or a plan that has it do its steps."""
         if not self.plan:
             return [*program]
-        return [sys.executable, "-m", _PLAN, json.dumps(self.plan), *program, json.dumps(self.settings)]
+        # -P: no module of the current directory, which may be a shared one.
+        return [sys.executable, "-P", "-m", _PLAN, json.dumps(self.plan), *program, json.dumps(self.settings)]
 
     @property
     def shown_on(self) -> str:

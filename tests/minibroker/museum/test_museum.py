@@ -205,7 +205,7 @@ def test_a_case_has_a_program_of_its_own_or_a_plan(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path) for path in read(folder).sources] == [
         Path("programs", name) for name in ("steps_franz.go", "open_franz.go", "steps.go", "told.go")
     ]
-    plan = [sys.executable, "-m", "minibroker.museum.plan", '["open", "send a"]']
+    plan = [sys.executable, "-P", "-m", "minibroker.museum.plan", '["open", "send a"]']
     assert read(folder).command(["it"]) == [*plan, "it", '{"x": 1}']
 
 

@@ -76,6 +76,58 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert remove_abandoned(str(tmp_path / "missing")) == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="few may make links on Windows")
+def test_what_others_put_into_a_shared_directory_is_not_followed(tmp_path: Path) -> None:
+    secrets, shared = tmp_path / "secrets", tmp_path / "shared"
+    secrets.mkdir()
+    shared.mkdir()
+    (secrets / "keys").write_text("ssh-ed25519 AAAA")
+    (shared / "minibroker-aaaa.lock").symlink_to(secrets / "keys")
+    (shared / "minibroker-bbbb.lock").hardlink_to(secrets / "keys")
+    os.mkfifo(shared / "minibroker-cccc.lock")
+    (shared / "minibroker-dddd.lock").write_text("\n4711")  # left behind, without its directory
+    (shared / "minibroker-dddd").symlink_to(secrets)
+    assert remove_abandoned(str(shared)) == []
+    assert (secrets / "keys").read_text() == "ssh-ed25519 AAAA"
+    assert sorted(path.name for path in shared.iterdir()) == [
+        "minibroker-aaaa.lock",
+        "minibroker-bbbb.lock",
+        "minibroker-cccc.lock",
+        "minibroker-dddd",
+    ]
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="only root can give a file away")
+def test_leftovers_of_another_user_stay_his(tmp_path: Path) -> None:
+    lock, directory = tmp_path / "minibroker-aaaa.lock", tmp_path / "minibroker-aaaa"
+    lock.write_text("\n4711")
+    directory.mkdir()
+    os.chown(lock, 65534, -1)
+    assert remove_abandoned(str(tmp_path)) == []
+    assert lock.read_text() == "\n4711"
+    os.chown(lock, os.getuid(), -1)
+    os.chown(directory, 65534, -1)
+    assert remove_abandoned(str(tmp_path)) == []
+    assert directory.exists()
+    assert not lock.exists()
+
+
+def test_names_that_others_have_taken_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter(range(3))
+    monkeypatch.setattr(os, "urandom", lambda count: next(numbers).to_bytes(count, "big"))
+    (tmp_path / "minibroker-000000000000.lock").write_text("")
+    (tmp_path / "minibroker-000000000001").mkdir()
+    directory = TemporaryDirectory(str(tmp_path))
+    assert directory.path == str(tmp_path / "minibroker-000000000002")
+    if sys.platform != "win32":
+        assert os.stat(directory.path).st_mode & 0o777 == 0o700
+    directory.remove()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "minibroker-000000000000.lock",
+        "minibroker-000000000001",
+    ]
+
+
 def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows, where another process may have the file open."""
     directory = TemporaryDirectory(str(tmp_path))

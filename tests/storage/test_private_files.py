@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from minibroker_storage.os_disk import OsLock
+from minibroker_storage.private_files import (
+    is_own_directory,
+    open_private,
+    open_without_links,
+    replace_private,
+    user_cache,
+)
+
+ROOT = Path(__file__).parents[2]
+SECRET = "ssh-ed25519 AAAA somebody@home\n"
+posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners, and few may make links")
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of this user that something in a shared directory points to."""
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    return file
+
+
+def _as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to this user is another's from now on; root's stays trusted, so it must not be root."""
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 4711)
+
+
+def _given_away(path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 65534, -1, follow_symlinks=False)
+
+
+@posix
+def test_a_lock_follows_no_link(tmp_path: Path, secret: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic link"):
+        OsLock(str(lock), str(lock), "4711")
+    assert secret.read_text() == SECRET
+
+
+@posix
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        open_without_links(str(tmp_path / "pipe"))  # and does not wait for the other end
+    open_files = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    with pytest.raises(OSError, match="not a regular file"):
+        open_without_links(str(tmp_path / "pipe"))
+    assert not open_files or len(os.listdir("/proc/self/fd")) == len(open_files)
+
+
+def test_a_new_private_file_is_new_and_ours(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    os.close(open_private(path, create=True))
+    with pytest.raises(FileExistsError):
+        open_private(path, create=True)
+    os.close(open_private(path, create=False))
+    if sys.platform != "win32":
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+@posix
+def test_another_users_file_is_not_opened(tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hard = tmp_path / "hard"
+    hard.hardlink_to(secret)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        open_private(str(hard), create=False)
+    hard.unlink()
+    os.close(open_private(str(secret), create=False))
+    _as_another_user(monkeypatch)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        open_private(str(secret), create=False)
+    assert not is_own_directory(str(tmp_path))
+
+
+@posix
+def test_a_cache_is_private_whatever_the_mask_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mask = os.umask(0)
+    try:
+        place = user_cache("clients", "java")
+    finally:
+        os.umask(mask)
+    assert place == tmp_path / "cache" / "minibroker" / "clients" / "java"
+    for path in (place, *place.parents[:3]):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    # As a release before this one made it, with the mask 002.
+    (tmp_path / "cache" / "minibroker").chmod(0o775)
+    assert user_cache("clients", "java") == place
+    assert stat.S_IMODE((tmp_path / "cache" / "minibroker").stat().st_mode) == 0o700
+
+
+def test_a_relative_cache_is_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert user_cache() == tmp_path / ".cache" / "minibroker"
+
+
+@posix
+def test_a_cache_that_others_prepared_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "minibroker"
+    place.mkdir(mode=0o700)
+    place.chmod(0o777)
+    with pytest.raises(PermissionError, match="every user may write to it"):
+        user_cache()
+    place.chmod(0o700)
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    assert user_cache("own-link").is_dir()  # a link of this user, to a directory of this user
+    with monkeypatch.context() as other:
+        if os.getuid() == 0:
+            _given_away(place)
+        else:
+            _as_another_user(other)
+        with pytest.raises(OSError, match="another user"):
+            user_cache()
+    place.unlink()
+    place.write_text("")
+    with pytest.raises(NotADirectoryError):
+        user_cache()
+
+
+@posix
+def test_a_directory_of_another_user_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "minibroker").mkdir(mode=0o755)
+    _given_away(tmp_path / "minibroker")
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        user_cache()
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    replace_private(path, "one", 0o755)
+    replace_private(path, "two", 0o755)
+    assert path.read_text() == "two"
+    assert sys.platform == "win32" or stat.S_IMODE(path.stat().st_mode) == 0o755
+
+    def refuse(old: str, new: Path) -> None:
+        raise OSError(28, "no room", str(new))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="no room"):
+        replace_private(path, "three", 0o755)
+    assert [one.name for one in tmp_path.iterdir()] == ["java"]
+    assert path.read_text() == "two"
+
+
+def test_temporary_and_cache_directories_have_one_place() -> None:
+    """Names in a temporary or cache directory are made by the modules that check owners, or by mkdtemp and mkstemp."""
+    named = ("gettempdir", "mktemp", "XDG_CACHE_HOME", '".cache"', '"/tmp')
+    allowed = {"storage/minibroker_storage/private_files.py", "minibroker/server/data_dir.py"}
+    sources = [
+        source
+        for package in ("minibroker", "storage", "protocol", "pipeline", "tools")
+        for source in (ROOT / package).rglob("*.py")
+    ]
+    assert len(sources) > 300
+    found = {
+        source.relative_to(ROOT).as_posix()
+        for source in sources
+        if any(name in source.read_text(encoding="utf-8") for name in named)
+    }
+    assert found == allowed
