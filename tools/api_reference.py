@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 
@@ -53,6 +53,24 @@ def api_actions() -> str:
         text = _cell(" ".join((kind.__doc__ or "").split()))
         lines.append(f"| `{kind.__name__}({known})` | `{name}` | {text} |")
     return "\n".join(lines) + "\n"
+
+
+def fault_actions() -> str:
+    """The actions of fault rules with their defaults, in a sentence each."""
+    from minibroker.faults.action_fields import needed_by
+    from minibroker.faults.actions import ACTIONS
+
+    lines = ["| action | effect |", "|---|---|"]
+    for kind in ACTIONS.values():
+        needed = needed_by(kind)
+        shown = [f.name if f.name in needed else f"{f.name}={_default(f)!r}" for f in fields(kind)]  # type: ignore[arg-type]
+        sentence = re.split(r"(?<=\.)\s", " ".join((kind.__doc__ or "").split()))[0]
+        lines.append(f"| `{kind.__name__}({', '.join(shown)})` | {_cell(sentence)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(known: Field[Any]) -> object:
+    return known.default_factory() if known.default_factory is not MISSING else known.default
 
 
 def _class(kind: type) -> str:

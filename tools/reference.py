@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from api_reference import api_actions, api_commands, api_python
+from api_reference import api_actions, api_commands, api_python, fault_actions
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
@@ -220,6 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "audit-rules": audit_rules_table,
     "audit-remedies": audit_remedies_table,
     "deviations": deviations_table,
+    "fault-actions": fault_actions,
     "judge-codes": judge_codes_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,

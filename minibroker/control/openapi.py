@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from minibroker.faults.action_fields import kinds_of, needed_by
 from minibroker.faults.actions import ACTIONS
-from minibroker.faults.operations import OPERATIONS, parameters
+from minibroker.faults.operations import parameters
 from minibroker.version import __version__
 
 if TYPE_CHECKING:
@@ -107,25 +107,13 @@ def _rule() -> dict[str, Any]:
 def _action(name: str) -> dict[str, Any]:
     kind = ACTIONS[name]
     properties: dict[str, Any] = {"name": {"const": name}}
-    required = ["name"]
-    for known in fields(kind):  # type: ignore[arg-type]
-        annotation = str(known.type)
-        properties[known.name] = _typed(annotation)
-        if annotation == "When":
-            properties[known.name] = {"enum": ["before", "after"]}
-        elif annotation == "Of":
-            properties[known.name] = {"enum": ["answer", "request"]}
-        elif known.name == "code":
-            properties[known.name] = {"type": ["string", "integer"], "description": "an error of Kafka"}
-        elif known.name == "operation":
-            properties[known.name] = {"enum": sorted(OPERATIONS)}
-        if known.default is MISSING and known.default_factory is MISSING:
-            required.append(known.name)
+    for field, its_kind in kinds_of(kind).items():
+        properties[field] = its_kind.schema
     return {
         "type": "object",
         "description": _doc(kind),
         "properties": properties,
-        "required": required,
+        "required": ["name", *needed_by(kind)],
         "additionalProperties": False,
     }
 

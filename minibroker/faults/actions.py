@@ -1,15 +1,33 @@
 """Actions of fault rules: one class each, and one table of them.
 
-Each says in `problem` which requests it cannot be done to, and in `run` what it does to one that can.
+Each says in `problem` which requests it cannot be done to, and in `run` what it does to one that can. Commands,
+OpenAPI, the live page and the docs take its name, its fields with their kinds (`action_fields`) and its docstring from
+here; a new action is a class and its place in `_CLASSES`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from minibroker.faults.action_fields import (
+    AnswerOrRequest,
+    Arguments,
+    BeforeOrAfter,
+    Code,
+    Copies,
+    Flag,
+    Message,
+    Number,
+    Operation,
+    Position,
+    When,
+    check_fields,
+    kinds_of,
+    needed_by,
+)
 from minibroker.faults.facts import carried_by
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.faults.taken_values import BROKERS, EXAMPLE, filled, is_taken, values_of
@@ -19,16 +37,13 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Answered
     from minibroker.handlers.tapped_request import TappedRequest
-
-Of = Literal["answer", "request"]
-When = Literal["before", "after"]
-"""Relative to what the request changes: ``before`` it is applied, ``after`` between that and the reply."""
 
 
 class Stage(Protocol):
@@ -57,9 +72,12 @@ class Stage(Protocol):
 
 
 class Action:
-    """What a rule does to a request that it fits."""
+    """What a rule does to a request that it fits. Raises FaultError for a field that no rule can have."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_fields(self.name, self)
 
     @property
     def for_brokers(self) -> bool:
@@ -75,23 +93,18 @@ class Action:
         """Serve the request this way. Raises CloseConnection for a connection that ends here."""
 
 
-def _code(code: ErrorCode | str | int) -> ErrorCode:
-    try:
-        return ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code)
-    except (KeyError, ValueError):
-        raise FaultError(f"Kafka has no error {code!r}{near(str(code).upper(), ErrorCode.__members__)}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Error(Action):
     """Answer with an error and do not apply the request."""
 
     name = "error"
-    code: ErrorCode | str | int
-    message: str | None = None
+    code: Code
+    message: Message = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "code", _code(self.code))
+        Action.__post_init__(self)
+        code = self.code
+        object.__setattr__(self, "code", ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code))
 
     def problem(self, api: Api) -> str | None:
         return None if can_fail(api.request) else f"an answer of {api.name} has no place for an error"
@@ -124,7 +137,7 @@ class DropReply(Action):
     the client waits for its own timeout."""
 
     name = "drop_reply"
-    close: bool = True
+    close: Flag = True
 
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
         await tapped.apply()
@@ -153,8 +166,8 @@ class Delay(_Around):
     """Wait `ms` of real time, before the request is applied or before its answer leaves."""
 
     name = "delay"
-    ms: int
-    when: When = "before"
+    ms: Number
+    when: BeforeOrAfter = "before"
 
     async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
         await stage.sleep(self.ms)
@@ -165,7 +178,7 @@ class Hold(_Around):
     """Hold the request, or its answer, until the rule is released. A retry of the client is another request."""
 
     name = "hold"
-    when: When = "before"
+    when: BeforeOrAfter = "before"
 
     async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
         await stage.hold()
@@ -176,7 +189,7 @@ class Reorder(Action):
     """Apply the request after the next one of its connection; alone when none comes within `within_ms`."""
 
     name = "reorder"
-    within_ms: int = 500
+    within_ms: Number = 500
 
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
         if tapped.context.connection.channel is None:
@@ -191,8 +204,8 @@ class Duplicate(Action):
     client gets only the first answer."""
 
     name = "duplicate"
-    copies: int = 1
-    after_ms: int = 0
+    copies: Copies = 1
+    after_ms: Number = 0
 
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
         copies = [tapped.copy() for _ in range(self.copies)]
@@ -210,7 +223,7 @@ class Truncate(Action):
     """Apply the request, send the first `keep` bytes of the answer, its size included, and close the connection."""
 
     name = "truncate"
-    keep: int = 6
+    keep: Number = 6
 
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
         buffers = tapped.encode(await tapped.apply()) or []
@@ -222,7 +235,7 @@ class Truncate(Action):
 
 @dataclass(frozen=True, slots=True)
 class Corrupt(Action):
-    """Flip the bits of one byte, as a network without checksums could.
+    """Flip the bits of one byte of the answer or the request, as a network without checksums could.
 
     of: the ``answer`` of the applied request, or the ``request`` itself: a Produce with a wrong checksum is refused, an
     unreadable request closes the connection. at: which byte, counted from an answer's
@@ -232,8 +245,8 @@ class Corrupt(Action):
     """
 
     name = "corrupt"
-    at: int | None = None
-    of: Of = "answer"
+    at: Position = None
+    of: AnswerOrRequest = "answer"
 
     @property
     def for_brokers(self) -> bool:
@@ -323,7 +336,7 @@ class Throttle(Action):
     """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219)."""
 
     name = "throttle"
-    ms: int
+    ms: Number
 
     @property
     def for_brokers(self) -> bool:
@@ -344,6 +357,23 @@ class Throttle(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class NoRecords(Action):
+    """Answer Fetch without its records. The offsets stay: the high watermark says that there are some."""
+
+    name = "no_records"
+
+    def problem(self, api: Api) -> str | None:
+        return None if api.response is FetchResponse else f"an answer of {api.name} has no records"
+
+    async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
+        response = await tapped.apply()
+        for topic in response.responses if response is not None else ():
+            for partition in topic.partitions:
+                partition.records = b""
+        return tapped.encode(response)
+
+
+@dataclass(frozen=True, slots=True)
 class Do(_Around):
     """Change the state of the cluster, by an operation of `minibroker.faults.operations`, before the request is
     applied or between that and its answer.
@@ -354,11 +384,12 @@ class Do(_Around):
     """
 
     name = "do"
-    operation: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    when: When = "before"
+    operation: Operation
+    arguments: Arguments = field(default_factory=dict)
+    when: BeforeOrAfter = "before"
 
     def __post_init__(self) -> None:
+        Action.__post_init__(self)
         check_arguments(self.operation, {name: filled(value, EXAMPLE) for name, value in self.arguments.items()})
 
     def problem(self, api: Api) -> str | None:
@@ -380,13 +411,9 @@ class Do(_Around):
 
 _CLASSES: tuple[type[Action], ...] = (
     Error, ApplyThenError, DropReply, Delay, Hold, Reorder, Duplicate, Truncate, Corrupt, Close, Reset, BlackHole,
-    Throttle, Do,
+    Throttle, NoRecords, Do,
 )  # fmt: skip
 ACTIONS: dict[str, type[Action]] = {kind.name: kind for kind in _CLASSES}
-
-
-_MOST = (1 << 31) - 1
-_MOST_COPIES = 1000
 
 
 def action_from(given: Any) -> Action:
@@ -401,32 +428,15 @@ def action_from(given: Any) -> Action:
     if kind is None:
         raise FaultError(f"there is no action {given['name']!r}{near(given['name'], ACTIONS)}")
     values = {name: value for name, value in given.items() if name != "name"}
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in known:
-            has = ", ".join(known) or "nothing to set"
-            raise FaultError(f"{kind.name} has no {name!r}{near(name, known) or f'; it has {has}'}")
-        _check_value(kind, name, str(known[name].type), value)
-    for name, known_field in known.items():
-        if known_field.default is MISSING and known_field.default_factory is MISSING and name not in values:
+    kinds = kinds_of(kind)
+    for name in values:
+        if name not in kinds:
+            has = ", ".join(kinds) or "nothing to set"
+            raise FaultError(f"{kind.name} has no {name!r}{near(name, kinds) or f'; it has {has}'}")
+    for name in needed_by(kind):
+        if name not in values:
             raise FaultError(f"{kind.name} needs {name}")
     return kind(**values)
-
-
-def _check_value(kind: type[Action], name: str, annotation: str, value: Any) -> None:
-    if annotation in ("When", "Of"):
-        words = get_args(When if annotation == "When" else Of)
-        if value not in words:
-            raise FaultError(f"{kind.name}: {name} is {' or '.join(words)}, not {value!r}")
-    elif annotation == "int | None" and name == "at":
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise FaultError(f"{kind.name}: {name} is a number, not {value!r}")
-    elif annotation == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise FaultError(f"{kind.name}: {name} is a number of 0 or more, not {value!r}")
-    elif annotation == "int" and value > (_MOST_COPIES if name == "copies" else _MOST):
-        raise FaultError(f"{kind.name}: {name} is at most {_MOST_COPIES if name == 'copies' else _MOST}, not {value}")
-    elif annotation == "bool" and not isinstance(value, bool):
-        raise FaultError(f"{kind.name}: {name} is true or false, not {value!r}")
 
 
 def action_to(action: Action) -> dict[str, Any]:

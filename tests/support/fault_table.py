@@ -21,12 +21,13 @@ from minibroker.faults import (
     Duplicate,
     Error,
     Hold,
+    NoRecords,
     Reorder,
     Reset,
     Throttle,
     Truncate,
 )
-from minibroker.faults.actions import When
+from minibroker.faults.action_fields import When
 from minibroker.faults.facts import carried_by
 from minibroker.handlers.table import apis
 
@@ -111,11 +112,17 @@ ROWS = (
     Row("reset", lambda _: Reset(), again=True),
     Row("black hole", lambda _: BlackHole(), again=True, blocked="remove"),
     Row("throttle", lambda _: Throttle(WAIT_MS)),
+    Row("no records", lambda _: NoRecords(), again=True),
 )
 
 
 def cells() -> list[tuple[Target, Row]]:
-    return [(target, row) for target in TARGETS for row in ROWS]
+    return [(target, row) for target in TARGETS for row in ROWS if possible(target, row)]
+
+
+def possible(target: Target, row: Row) -> bool:
+    """Whether the action can be done to such a request."""
+    return row.make(target).problem(next(api for api in apis().values() if api.name == target.api)) is None
 
 
 def told(target: Target, row: Row) -> str:
@@ -136,6 +143,8 @@ def asks_again(target: Target, row: Row) -> bool:
 
 def effect(target: Target, row: Row) -> str:
     """A cell of the page."""
+    if not possible(target, row):
+        return "refused"
     words = []
     if row.blocked:
         words.append(f"waits until the rule is {row.blocked}d")

@@ -116,17 +116,31 @@ function lock() {
   );
 }
 
-function unlock() {
-  const actions = ["hold", "drop_reply", "error", "apply_then_error", "delay", "duplicate", "black_hole", "close", "reset"];
+/** What a description of the control API says of its actions: name -> what its first field must be, null without one. */
+function fieldsOf(description) {
+  return new Map(description.components.schemas.Action.oneOf.map(({ properties }) => {
+    const [field] = Object.keys(properties).filter((name) => name !== "name");
+    return [properties.name.const, field === undefined ? null : { field, type: [properties[field].type ?? "string"].flat() }];
+  }));
+}
+
+/** The value of an action's first field as it was typed. */
+const typed = (text, types) => (types.includes("string") && Number.isNaN(Number(text)) ? text : JSON.parse(text));
+
+async function unlock() {
+  const description = await described();
+  if (!description) return;
+  const actions = fieldsOf(description);
   const rule = form("A rule", [
     field("api", "Requests", { value: "EndTxn", size: 14 }), " ",
-    make("label", {}, "Action ", make("select", { name: "action" }, ...actions.map((name) => make("option", {}, name)))), " ",
-    field("detail", "with", { placeholder: "code or ms", size: 16 }), " ",
+    make("label", {}, "Action ", make("select", { name: "action" }, ...[...actions.keys()].map((name) => make("option", {}, name)))), " ",
+    field("detail", "with", { size: 16 }), " ",
     field("transactional_id", "of transactional id", { placeholder: "any", size: 12 }), " ",
     field("times", "times", { type: "number", min: 1, value: 1, size: 3 }), " ", make("button", {}, "Set rule"),
   ], (entered) => {
     const name = entered.get("action"), detail = entered.get("detail").trim();
-    const action = { name, ...(detail && (Number.isNaN(Number(detail)) ? { code: detail } : { ms: Number(detail) })) };
+    const first = actions.get(name);
+    const action = { name, ...(detail && first && { [first.field]: typed(detail, first.type) }) };
     const given = { api: entered.get("api"), action, times: Number(entered.get("times")) };
     if (entered.get("transactional_id")) given.transactional_id = entered.get("transactional_id");
     run("fault.add", given);
@@ -141,19 +155,21 @@ function unlock() {
     make("p", {}, "Clock ", act("Freeze", "clock.freeze"), " ", act("Unfreeze", "clock.unfreeze"), " ", ...ahead, " ", act("Sweep", "clock.sweep")),
     rule, any,
   );
-  commands();
+  const asked = () => { rule.elements.detail.placeholder = actions.get(rule.elements.action.value)?.field ?? "nothing"; };
+  rule.elements.action.addEventListener("change", asked);
+  asked();
+  byId("commands").replaceChildren(...Object.keys(description.paths).map((path) => make("option", { value: path.replace("/v1/", "").replace("/", ".") })));
 }
 
-/** Names of all commands, for the field that takes any. */
-async function commands() {
+/** The control API's description of its commands and actions; nothing when the token is wrong, which is said. */
+async function described() {
   const answer = await fetch("/v1/openapi.json", { headers: { Authorization: `Bearer ${token}` } });
   if (answer.status === 401) {
     lock();
     acts.replaceChildren(make("p", { class: "refused", role: "status" }, "That is not the token."));
-    return;
+    return null;
   }
-  const { result } = await answer.json();
-  byId("commands").replaceChildren(...Object.keys(result.paths).map((path) => make("option", { value: path.replace("/v1/", "").replace("/", ".") })));
+  return (await answer.json()).result;
 }
 
 if (token) unlock(); else lock();

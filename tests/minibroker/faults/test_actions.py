@@ -324,3 +324,18 @@ def test_stopping_answers_nobody_and_holds_nobody(broker: FaultyCluster) -> None
     with pytest.raises(CloseConnection, match="gone"):
         answer.result()
     assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
+
+
+def test_a_fetch_without_records_has_the_offsets_as_they_are(broker: FaultyCluster) -> None:
+    produce(broker, 0).result()
+    rule = broker.inject("Fetch", "no_records")
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topics = [FetchRequest.FetchTopic(topic="t", partitions=[partition])]
+    answers = [
+        broker.send(FetchRequest(topics=topics, max_bytes=1000, max_wait_ms=0, min_bytes=0), 11).result()
+        for _ in range(2)
+    ]
+    seen = [answer.responses[0].partitions[0] for answer in answers]
+    assert [bool(part.records) for part in seen] == [False, True]
+    assert {(part.error_code, part.high_watermark) for part in seen} == {(0, 1)}
+    assert rule.fired == 1

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from fault_table import FIELDS, PAGE, actions_by_name, carried, page, unbearable
 
-from minibroker.faults import FaultError
+from minibroker import faults
+from minibroker.faults import Action, FaultError
+from minibroker.faults.action_fields import kinds_of
+from minibroker.faults.actions import ACTIONS
 from minibroker.faults.rules import rule_from
 from minibroker.handlers.table import apis, between_brokers
 
@@ -61,3 +64,28 @@ def test_what_is_known_to_be_refused_is() -> None:
 
 def test_the_page_in_the_docs_is_this_table() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python tests/support/fault_table.py"
+
+
+def test_every_action_is_exported_and_has_a_row() -> None:
+    classes = set(ACTIONS.values())
+    assert {getattr(faults, name) for name in faults.__all__} >= classes
+    assert {type(action) for action in actions_by_name().values()} == classes
+
+
+@pytest.mark.parametrize("kind", ACTIONS.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("wrong", [object(), 3.5, [], -(1 << 40), "\ud800"], ids=repr)
+def test_a_field_of_another_kind_is_refused_wherever_it_is_set(kind: type[Action], wrong: object) -> None:
+    """By the class, and by the JSON of a rule; an answer that cannot be encoded would end the connection later."""
+    good = vars_of(actions_by_name()[kind.name])
+    for field in kinds_of(kind):
+        if field == "at" and isinstance(wrong, int):
+            continue  # bytes are counted from the end too
+        values = {**good, field: wrong}
+        with pytest.raises(FaultError):
+            kind(**values)
+        with pytest.raises(FaultError):
+            rule_from({"action": {"name": kind.name, **values}})
+
+
+def vars_of(action: Action) -> dict[str, Any]:
+    return {field: getattr(action, field) for field in kinds_of(type(action))}
