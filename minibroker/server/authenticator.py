@@ -24,10 +24,9 @@ _pack_size = Struct(">i").pack
 
 
 class Authenticated(Protocol):
-    """The part of a connection that authentication changes. dispatch: serves its frames."""
+    """The part of a connection that authentication changes."""
 
-    dispatch: Dispatch
-
+    def authenticated(self, dispatch: Dispatch) -> None: ...
     def close_once_answered(self, reason: str) -> None: ...
 
 
@@ -73,6 +72,6 @@ class Authenticator:
         state = self._authentication.state
         if state is SaslState.COMPLETE:
             info.principal = f"User:{self._authentication.name}"
-            self._connection.dispatch = self._dispatch
+            self._connection.authenticated(self._dispatch)
         elif state is SaslState.FAILED:
             self._connection.close_once_answered("authentication failed")

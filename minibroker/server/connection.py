@@ -12,7 +12,7 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.memory import LARGEST_SPARE_BYTES
+from minibroker.server.memory import LARGEST_PIECE_BYTES, wanted_bytes
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ log = get_logger(__name__)
 
 # A frame of this size and up is received into a buffer of its own and counted against the memory limit.
 LARGE_FRAME_BYTES = 16 * 1024
-# Buffers grow by at most this much at a time: filling more with zeros would hold the loop up.
-_GROW_BYTES = LARGEST_SPARE_BYTES
+# Buffers are a multiple of this long, so that they serve for later requests that are a little larger.
+_ROUND_TO_BYTES = 16 * 1024
+# What is still taken from an event loop that goes on reading although it was told to pause.
+_OVERRUN_BYTES = 64 * 1024
 _READ_BYTES = 512 * 1024
 """Bytes of a large frame read at once. libuv reads up to 32 times in a row as long as the buffer is filled: some 5
 ms."""
@@ -76,7 +78,7 @@ class ConnectionOwner(Protocol):
     def opened(self, connection: Connection) -> bool: ...
     def closed(self, connection: Connection) -> None: ...
     def drained(self, connection: Connection) -> None: ...
-    def watch_stalled(self) -> None: ...
+    def watch_memory(self) -> None: ...
     def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None: ...
 
 
@@ -91,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, edge: ConnectionOwner, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
         self._edge = edge
         self.owner = owner  # the broker behind the listener
+        self._max_frame_bytes = security.max_frame_bytes(edge.max_frame_bytes)
         self.dispatch = security.dispatch_of(self, owner)
         self._transport: asyncio.Transport | None = None
         self.info = ConnectionInfo()
@@ -109,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         self.held = 0  # bytes of an answer that is made in turns
         self.idle_ticks = 0
-        self.stalled_at = -1
+        self.received_at = -1  # bytes of its large request at the last look; -1: it had none
         self.unread_at = -1  # what was unsent at the last look
         self._muted_until = 0.0
         self.number = 0  # grows with every connection
@@ -142,20 +145,26 @@ class Connection(asyncio.BufferedProtocol):
         frame = self._frame
         if frame is None:
             return self._edge.scratch
-        if self._filled == len(frame):
-            more = bytes(min(self._size - len(frame), _GROW_BYTES))
+        filled = self._filled
+        if filled == len(frame):
+            # Filling more than a piece with zeros at once would hold the loop up.
+            end = self._reserved if self._reserved > filled else min(filled + _OVERRUN_BYTES, self._size)
+            end = min(end, filled + LARGEST_PIECE_BYTES)
+            more = bytes(_buffer_bytes(end, self._size) - filled)
             try:
                 frame += more
             except BufferError:  # Windows' event loop still holds the view it filled last
                 self._frame = frame = frame + more
-        return memoryview(frame)[self._filled : min(self._size, self._filled + _READ_BYTES)]
+        return memoryview(frame)[filled : min(self._size, filled + _READ_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active = True
         if self._frame is not None:
-            self._filled += nbytes
-            if self._filled == self._size:
+            filled = self._filled = self._filled + nbytes
+            if filled == self._size:
                 self._frame_complete(self._frame)
+            elif filled >= self._reserved and not self._blocked & MEMORY:
+                self._reserve(filled)
             return
         scratch = self._edge.scratch
         if self._blocked or self._rest:
@@ -190,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         self._edge.holding.discard(self)
         self._edge.closed(self)
         if waited:
-            self._edge.memory.withdraw(self)
+            self._edge.memory.withdraw(self, self._size)
         if not self._blocked & PARKED:  # else the handler still holds the frame
             self._release_memory()
         self._transport = None
@@ -205,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         while not self._blocked and end - position >= 4:
             size: int = _size_at(data, position)[0]
             after = position + 4 + size
-            if size < 0 or size > self._edge.max_frame_bytes:
-                self._refuse(f"request size {size} is not between 0 and {self._edge.max_frame_bytes}")
+            if size < 0 or size > self._max_frame_bytes:
+                self._refuse(f"request size {size} is not between 0 and {self._max_frame_bytes}")
             elif after <= end:
                 if turn == 0:
                     self._blocked |= TURN
@@ -218,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve(frame)
             elif size < LARGE_FRAME_BYTES:
                 break
-            elif self._begin_large(size):
+            elif self._begin_large(size, end - position - 4):
                 self._fill(data[position + 4 : end])
                 position = end
         if self._out:
@@ -232,23 +241,30 @@ class Connection(asyncio.BufferedProtocol):
         if used < len(rest) and not self._blocked & CLOSED:
             self._rest = rest[used:] + self._rest
 
-    def _begin_large(self, size: int) -> bool:
-        if self._reserved != size:
-            if not self._edge.memory.reserve(self, size):
-                self._blocked |= MEMORY
-                self._size = size
-                self._pause_reading()
-                self._edge.watch_stalled()
-                return False
-            self._reserved = size
-        self._size = size
-        self._frame = self._edge.spare.take(size) if size <= _GROW_BYTES else bytearray(_GROW_BYTES)
-        self._filled = 0
+    def _begin_large(self, size: int, received: int) -> bool:
+        self._size, self._filled = size, 0
+        if not self._reserved and not self._reserve(received):
+            return False
+        # More may have arrived while it waited for memory.
+        first = _buffer_bytes(min(max(self._reserved, received), LARGEST_PIECE_BYTES), size)
+        self._frame = self._edge.spare.take(size) or bytearray(first)
         return True
 
-    def memory_granted(self) -> None:
-        """The memory limit has room for the frame whose size is known."""
-        self._reserved = self._size
+    def _reserve(self, received: int) -> bool:
+        """Take memory for the next piece of the large request; False when it has to wait."""
+        more = wanted_bytes(self._size, received) - self._reserved
+        granted = self._edge.memory.reserve(self, self._size, self._reserved, more)
+        if not granted:
+            self._blocked |= MEMORY
+            self._pause_reading()
+            self._edge.watch_memory()
+            return False
+        self._reserved += granted
+        return True
+
+    def memory_granted(self, granted: int) -> None:
+        """So much more of the request whose size is known may arrive."""
+        self._reserved += granted
         # Called from within another connection's work, so not served before that is done.
         self._edge.loop.call_soon(self._unblock, MEMORY)
 
@@ -260,7 +276,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _frame_complete(self, frame: bytearray) -> None:
         self._frame = None
-        self.stalled_at = -1
         if self._blocked:
             self._ready = frame
             self._pause_reading()
@@ -273,9 +288,25 @@ class Connection(asyncio.BufferedProtocol):
             self._edge.loop.call_soon(self._unblock, TURN)
 
     @property
-    def receiving(self) -> int:
-        """Bytes of a large frame received so far; -1 when none is on its way."""
-        return -1 if self._frame is None else self._filled
+    def received(self) -> int:
+        """Bytes of a large request that have arrived; -1 without one."""
+        return self._filled if self._reserved else -1
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the large request that have not arrived."""
+        return self._size - self._filled
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of request memory that it holds."""
+        return self._reserved
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is done for what it holds: its client has to send the rest, or to read responses first."""
+        # A parked request is not idle: its handler would hold the frame after the connection is closed, too.
+        return not self._blocked & ~WRITING
 
     @property
     def parked(self) -> bool:
@@ -284,8 +315,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _release_memory(self) -> None:
         if self._reserved:
-            size, self._reserved = self._reserved, 0
-            self._edge.memory.release(size)
+            held, self._reserved = self._reserved, 0
+            self.received_at = -1
+            self._edge.memory.release(self._size, held)
         if self._large is not None:
             self._edge.spare.give_back(self._large)
             self._large = None
@@ -391,6 +423,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def authenticated(self, dispatch: Dispatch) -> None:
+        """The client may send every request from now on; `dispatch` serves them."""
+        self.dispatch = dispatch
+        self._max_frame_bytes = self._edge.max_frame_bytes
+
     def close_once_answered(self, reason: str) -> None:
         """Close, and log the reason, once the response to the current request is sent."""
         self._say(reason)
@@ -466,6 +503,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def __str__(self) -> str:
         return f"{self.info.client_host}:{self.info.client_port}"
+
+
+def _buffer_bytes(end: int, size: int) -> int:
+    """Length of a buffer that has room for the first `end` bytes of a request of `size` bytes."""
+    return end if end < size else -(-size // _ROUND_TO_BYTES) * _ROUND_TO_BYTES
 
 
 def _forget_frames(error: BaseException) -> None:

@@ -12,14 +12,19 @@ from minibroker.kernel.logs import get_logger
 from minibroker.server.connection import Connection
 from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.memory import RequestMemory, SpareBuffers
+from minibroker.server.memory import RequestMemory, SpareBuffers, Waiting
 from minibroker_protocol.fields import Buffer
 
 log = get_logger(__name__)
 
 _SCRATCH_BYTES = 64 * 1024
-# A connection that reserved memory and sends nothing for this long is closed if others wait for memory.
+# A client that reads nothing for this long is closed while the responses of all are at their limit.
 _STALL_SECONDS = 5.0
+# While requests wait for memory, the edge looks this often at the connections that hold some.
+_LOOK_SECONDS = 1.0
+# A request that would take more looks than this to arrive is slow.
+_SLOW_LOOKS = 10
+_LOOKS_PER_LINE = 10
 _IDLE_TICKS = 8
 
 
@@ -33,6 +38,7 @@ class Limits(NamedTuple):
     max_connections: int = (1 << 31) - 1
     backlog: int = 128
     stall_seconds: float = _STALL_SECONDS
+    look_seconds: float = _LOOK_SECONDS
 
 
 class Edge:
@@ -69,7 +75,8 @@ class Edge:
         self._all_drained: asyncio.Event | None = None
         self._none_left: asyncio.Event | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._memory_timer: asyncio.TimerHandle | None = None
+        self._looks = 0
         self._unread_timer: asyncio.TimerHandle | None = None
         uvloop = "uvloop" in type(loop).__module__
         # libuv reads one socket up to 32 times in a row as long as it fills the buffer it is given.
@@ -153,21 +160,57 @@ class Edge:
                 connection.abort()
         self._watch_idle()
 
-    def watch_stalled(self) -> None:
-        """A connection waits for memory: start closing connections that hold a reservation and send nothing."""
-        if self._stall_timer is None:
-            self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self._stalled)
+    def watch_memory(self) -> None:
+        """A request waits for memory: until none does, close connections that hold some and hardly send."""
+        if self._memory_timer is None:
+            self._looks = 0
+            self._look_later()
 
-    def _stalled(self) -> None:
-        self._stall_timer = None
-        if not self.memory.contended:
+    def _look_later(self) -> None:
+        for connection in self.connections:
+            connection.received_at = connection.received
+        self._memory_timer = self.loop.call_later(self.limits.look_seconds, self._look)
+
+    def _look(self) -> None:
+        self._memory_timer = None
+        waiting = self.memory.waiting
+        if not waiting:
             return
-        for connection in list(self.connections):
-            received = connection.receiving
-            if received >= 0 and received == connection.stalled_at:
-                connection.abort(f"request stopped after {received} bytes while others wait for memory")
-            connection.stalled_at = received
-        self.watch_stalled()
+        if self._looks % _LOOKS_PER_LINE == 0:
+            self._say_who_waits(waiting)
+        self._looks += 1
+        wanted = sum(request.more for request in waiting)
+        for connection in self._slow():
+            if wanted <= 0:
+                break
+            wanted -= connection.reserved
+            received, size = connection.received, connection.received + connection.missing
+            connection.abort(f"{received} of {size} bytes of its request arrived, and others wait for its memory")
+        self._look_later()
+
+    def _slow(self) -> list[Connection]:
+        """Connections that held memory at the last look and have hardly sent since, the slowest and largest first."""
+        slow = []
+        for connection in self.connections:
+            if connection.received_at < 0 or not connection.idle:
+                continue
+            arrived = connection.received - connection.received_at
+            if arrived == 0 or arrived * _SLOW_LOOKS < connection.missing:
+                slow.append((arrived, -connection.reserved, connection.number, connection))
+        return [entry[-1] for entry in sorted(slow)]
+
+    def _say_who_waits(self, waiting: list[Waiting]) -> None:
+        most = max(self.connections, key=lambda connection: connection.reserved)
+        self.connection_log.say(
+            "requests waiting for memory: %d, the first from %s; %d of %d bytes are taken (queued.max.request.bytes), "
+            "%d of them by %s",
+            len(waiting),
+            waiting[0].waiter,
+            self.memory.used,
+            self.memory.limit,
+            most.reserved,
+            most,
+        )
 
     def answer_room(self) -> int | None:
         """Bytes that answers may still take until clients have read some; None for no limit. Clients that read nothing
@@ -228,10 +271,10 @@ class Edge:
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """Close every connection; one whose client does not read its responses within this time is reset."""
-        for timer in (self._idle_timer, self._stall_timer, self._unread_timer):
+        for timer in (self._idle_timer, self._memory_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
-        self._idle_timer = self._stall_timer = self._unread_timer = None
+        self._idle_timer = self._memory_timer = self._unread_timer = None
         self.connection_log.close()
         await self.stop_accepting()
         self._none_left = asyncio.Event()

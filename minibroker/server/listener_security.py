@@ -14,13 +14,21 @@ if TYPE_CHECKING:
     from minibroker.security.sasl import SaslServer
     from minibroker.server.authenticator import Authenticated
 
+# NetworkReceive.UNLIMITED: as a setting too.
+_UNLIMITED = -1
+
 
 class ListenerSecurity(NamedTuple):
     """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener without
-    authentication."""
+    authentication. max_receive_bytes: `sasl.server.max.receive.size`."""
 
     tls: ssl.SSLContext | None = None
     mechanisms: Mapping[str, Callable[[], SaslServer]] | None = None
+    max_receive_bytes: int = _UNLIMITED
+
+    def max_frame_bytes(self, largest: int) -> int:
+        """The largest request of a new connection; `largest`: of one that may do everything."""
+        return largest if self.mechanisms is None or self.max_receive_bytes == _UNLIMITED else self.max_receive_bytes
 
     def dispatch_of(self, connection: Authenticated, dispatch: Dispatch) -> Dispatch:
         """What serves the connection's frames."""
@@ -43,8 +51,11 @@ def listener_securities(
         from minibroker.security.tls import server_context
 
         tls = server_context(settings)
+    max_receive_bytes = settings.get_int("sasl.server.max.receive.size")
     return [
-        ListenerSecurity(tls if protocol.tls else None, _mechanisms(settings, name) if protocol.sasl else None)
+        ListenerSecurity(
+            tls if protocol.tls else None, _mechanisms(settings, name) if protocol.sasl else None, max_receive_bytes
+        )
         for name, protocol in listeners
     ]
 

@@ -1,62 +1,142 @@
-"""Memory of requests: how much they may take at one time, over all connections (Kafka's ``SimpleMemoryPool``), and the
-buffers of large ones, which serve the next.
+"""Memory of requests: how much they may take at one time, over all connections, and the buffers of large ones, which
+serve the next.
+
+Kafka's ``SimpleMemoryPool`` reserves the size that a client announces. Here a request takes memory as its bytes arrive,
+so a client holds about as much as it has sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+LARGEST_ORDINARY_BYTES = 2 * 1024 * 1024
+"""The largest request that may use the whole limit: a batch of ``message.max.bytes`` fits. Larger ones share half."""
+LARGEST_SPARE_BYTES = 4 * 1024 * 1024
+SMALLEST_PIECE_BYTES = 16 * 1024
+LARGEST_PIECE_BYTES = LARGEST_SPARE_BYTES
+_PIECES_PER_RECEIVED = 4
+_SPARE = 2
+
+
+def wanted_bytes(size: int, received: int) -> int:
+    """Memory, in all, for a request of `size` bytes of which `received` are here: at most four times as much."""
+    more = min((_PIECES_PER_RECEIVED - 1) * received, LARGEST_PIECE_BYTES)
+    return min(size, max(received + more, SMALLEST_PIECE_BYTES))
 
 
 class Waiter(Protocol):
-    def memory_granted(self) -> None:
-        """The reservation this waiter asked for is now its own."""
+    def memory_granted(self, granted: int) -> None:
+        """So many more bytes are its own."""
+
+
+class Waiting(NamedTuple):
+    """A request that waits. held: bytes it has. more: bytes it asks for. rest: bytes to the end of the request."""
+
+    waiter: Waiter
+    held: int
+    more: int
+    rest: int
+
+
+class _Line:
+    """Requests of one kind, ordinary or large: the bytes they hold, and those that wait."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.held_by_waiting = 0
+        self.waiting: deque[Waiting] = deque()
 
 
 class RequestMemory:
-    """Grants whole requests, first come first served.
+    """Grants memory piece by piece, first come first served. limit <= 0: no limit.
 
-    A request's full size is reserved before its first byte is kept, so two half-read requests never wait for each
-    other. A request larger than the limit is accepted alone. limit <= 0: no limit.
+    Ordinary requests use the whole limit, large ones at most half, and each kind waits in a line of its own: large
+    requests never stop ordinary ones.
+
+    When all memory of a kind is held by requests that wait, none of them would ever end. Then the first in line gets
+    the rest of its request at once, beyond the limit. So the limit is exceeded by one request of each kind at most, and
+    a request larger than the limit is served.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.used = 0
-        self._waiting: deque[tuple[Waiter, int]] = deque()
+        self._ordinary, self._large = _Line(), _Line()
+
+    @property
+    def used(self) -> int:
+        return self._ordinary.used + self._large.used
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """The requests that wait, ordinary ones first, each kind in its order."""
+        return [*self._ordinary.waiting, *self._large.waiting]
 
     @property
     def contended(self) -> bool:
-        """Whether a connection waits for memory."""
-        return bool(self._waiting)
+        """Whether a request waits for memory."""
+        return bool(self._ordinary.waiting or self._large.waiting)
 
-    def reserve(self, waiter: Waiter, size: int) -> bool:
-        """Take `size` bytes; False when `waiter` has to wait until `memory_granted` is called."""
-        if not self._waiting and self._fits(size):
-            self.used += size
+    def reserve(self, waiter: Waiter, size: int, held: int, more: int) -> int:
+        """Take `more` bytes for a request of `size` bytes that has `held`; returns the bytes granted, at least `more`.
+        0: `waiter` has to wait until `memory_granted` is called."""
+        line = self._line(size)
+        if not line.waiting and self._fits(line, more):
+            line.used += more
+            return more
+        mine = Waiting(waiter, held, more, size - held)
+        line.waiting.append(mine)
+        line.held_by_waiting += held
+        while (served := self._next(line)) is not None:
+            request, granted = served
+            if request is mine:
+                return granted
+            request.waiter.memory_granted(granted)
+        return 0
+
+    def release(self, size: int, held: int) -> None:
+        """Give back what a request of `size` bytes held."""
+        self._line(size).used -= held
+        self._serve()
+
+    def withdraw(self, waiter: Waiter, size: int) -> None:
+        """Remove `waiter`, whose request has `size` bytes, from its line."""
+        line = self._line(size)
+        line.waiting = deque(request for request in line.waiting if request.waiter is not waiter)
+        line.held_by_waiting = sum(request.held for request in line.waiting)
+        self._serve()
+
+    def _line(self, size: int) -> _Line:
+        return self._ordinary if size <= LARGEST_ORDINARY_BYTES else self._large
+
+    def _serve(self) -> None:
+        for line in (self._ordinary, self._large):
+            while (served := self._next(line)) is not None:
+                request, granted = served
+                request.waiter.memory_granted(granted)
+
+    def _next(self, line: _Line) -> tuple[Waiting, int] | None:
+        """The first in `line`, which leaves it, and what it is granted; None while it has to wait."""
+        if not line.waiting:
+            return None
+        first = line.waiting[0]
+        if self._fits(line, first.more):
+            granted = first.more
+        elif line.used == line.held_by_waiting:
+            granted = first.rest
+        else:
+            return None
+        line.waiting.popleft()
+        line.held_by_waiting -= first.held
+        line.used += granted
+        return first, granted
+
+    def _fits(self, line: _Line, more: int) -> bool:
+        if self.limit <= 0:
             return True
-        self._waiting.append((waiter, size))
-        return False
-
-    def release(self, size: int) -> None:
-        self.used -= size
-        while self._waiting and self._fits(self._waiting[0][1]):
-            waiter, wanted = self._waiting.popleft()
-            self.used += wanted
-            waiter.memory_granted()
-
-    def withdraw(self, waiter: Waiter) -> None:
-        """Remove `waiter` from the queue."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not waiter)
-        self.release(0)
-
-    def _fits(self, size: int) -> bool:
-        return self.limit <= 0 or self.used == 0 or self.used + size <= self.limit
-
-
-_ROUND_TO = 128 * 1024
-_SPARE = 2
-LARGEST_SPARE_BYTES = 4 * 1024 * 1024
+        if line is self._large and line.used + more > self.limit // 2:
+            return False
+        return self.used + more <= self.limit
 
 
 class SpareBuffers:
@@ -66,15 +146,13 @@ class SpareBuffers:
     def __init__(self) -> None:
         self._spare: list[bytearray] = []
 
-    def take(self, size: int) -> bytearray:
-        """A buffer of `size` bytes or more without other references; its content is undefined."""
+    def take(self, size: int) -> bytearray | None:
+        """A buffer of `size` bytes or more without other references, if there is one; its content is undefined."""
         for number, buffer in enumerate(self._spare):
             if len(buffer) >= size:
                 del self._spare[number]
-                if _unseen(buffer):
-                    return buffer
-                break
-        return bytearray(-(-size // _ROUND_TO) * _ROUND_TO)
+                return buffer if _unseen(buffer) else None
+        return None
 
     def give_back(self, buffer: bytearray) -> None:
         """Keep a buffer for later. There may still be views of it: the event loop has one of what it filled last."""

@@ -19,7 +19,7 @@ from echoing import ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, a
 
 from minibroker.server.connection import Connection, send_reset_on_close
 from minibroker.server.edge import Edge, Limits
-from minibroker.server.memory import RequestMemory
+from minibroker.server.listener_security import ListenerSecurity
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -152,23 +152,33 @@ def sized(size: int, api_key: int = ECHO) -> bytes:
     return frame(api_key, bytes(size - 2))
 
 
-@pytest.mark.parametrize(("size", "reserved"), [(LARGE - 1, 0), (LARGE, LARGE), (5 * MIB, 5 * MIB)])
 @pytest.mark.parametrize("first", [4, 5, 2000])
-def test_memory_is_reserved_for_frames_from_16_kib_on_while_they_arrive(size: int, reserved: int, first: int) -> None:
+@pytest.mark.parametrize(("size", "large"), [(LARGE - 1, False), (LARGE, True), (5 * MIB, True)])
+def test_memory_is_taken_for_frames_from_16_kib_on_while_they_arrive(size: int, large: bool, first: int) -> None:
     bench = Bench()
     connection, transport = bench.connect()
     whole = sized(size)
     receive(connection, whole[:first])
-    assert (bench.edge.memory.used, connection.receiving) == (reserved, first - 4 if reserved else -1)
+    assert (bench.edge.memory.used, connection.received) == ((LARGE, first - 4) if large else (0, -1))
     receive(connection, whole[first:-1])
-    assert (bench.edge.memory.used, connection.receiving) == (reserved, size - 1 if reserved else -1)
+    assert (bench.edge.memory.used, connection.received) == ((size, size - 1) if large else (0, -1))
     assert bench.served == []
     receive(connection, whole[-1:])
-    assert (bench.edge.memory.used, connection.receiving) == (0, -1)
+    assert (bench.edge.memory.used, connection.received) == (0, -1)
     assert transport.written == answer_of(whole)
 
 
-def test_a_large_frame_is_read_half_a_mebibyte_at_once_into_a_buffer_that_grows_by_four() -> None:
+def test_a_client_holds_at_most_four_times_what_it_sent_whatever_it_announces() -> None:
+    bench = Bench()
+    connection, _ = bench.connect()
+    whole, position = sized(100 * MIB)[: 30 * MIB], 0
+    for sent in [10, 16 * KIB, 40 * KIB, 64 * KIB + 4, MIB, 4 * MIB + 4, 30 * MIB]:
+        receive(connection, whole[position:sent])
+        position = sent
+        assert len(connection._frame or b"") <= bench.edge.memory.used <= min(max(4 * sent, 16 * KIB), sent + 4 * MIB)
+
+
+def test_a_large_frame_is_read_half_a_mebibyte_at_once_into_a_buffer_that_grows_fourfold_up_to_four_mebibytes() -> None:
     connection, _ = Bench().connect()
     whole = sized(9 * MIB + 7, SILENT)
     receive(connection, whole[:4])
@@ -181,8 +191,25 @@ def test_a_large_frame_is_read_half_a_mebibyte_at_once_into_a_buffer_that_grows_
         position += len(view)
         connection.buffer_updated(len(view))
         del view
-    assert asked == [512 * KIB] * 18 + [7]
-    assert grown == [4 * MIB] * 8 + [8 * MIB] * 8 + [9 * MIB + 7] * 3
+    assert asked == [16 * KIB, 48 * KIB, 192 * KIB, 512 * KIB, 256 * KIB, *[512 * KIB] * 16, 7]
+    rounded = 9 * MIB + 16 * KIB
+    assert grown == [16 * KIB, 64 * KIB, 256 * KIB, MIB, MIB, *[4 * MIB] * 6, *[8 * MIB] * 8, *[rounded] * 3]
+
+
+def test_a_loop_that_reads_on_although_it_was_paused_loses_nothing() -> None:
+    """As the proactor loop of Windows does with what it has read already."""
+    bench = Bench(queued_max_request_bytes=100_000)
+    (holder, _), (second, transport) = bench.connect(), bench.connect()
+    receive(holder, sized(90_000, PRODUCE))
+    wanted = sized(60_000)
+    receive(second, wanted[:10])
+    assert transport.calls == ["pause"]
+    receive(second, wanted[10:50_000])
+    assert bench.served == [PRODUCE]
+    bench.broker.parked[0].resolve(None)
+    bench.loop.turn()
+    receive(second, wanted[50_000:])
+    assert (transport.written, bench.edge.memory.used) == (answer_of(wanted), 0)
 
 
 def test_sixteen_requests_of_a_connection_are_a_turn() -> None:
@@ -318,41 +345,47 @@ def test_what_waits_for_memory_is_read_again_when_it_is_granted() -> None:
     held = sized(60_000, PRODUCE)
     receive(holder, held[:10])
     receive(holder, held[10:])
-    wanted = sized(40_001)
-    receive(second, wanted[:1000])
-    assert (transport.calls, bench.edge.memory.used, bench.edge.memory.contended) == (["pause"], 60_000, True)
+    wanted = sized(50_000)
+    receive(second, wanted[:1004])
+    receive(second, wanted[1004:30_000])
+    assert (transport.calls, bench.edge.memory.used, bench.edge.memory.contended) == (["pause"], 60_000 + LARGE, True)
     receive(third, sized(20_000)[:1000])  # there would be room for it, but it came later
-    assert bench.edge.memory.used == 60_000
+    assert bench.edge.memory.used == 60_000 + LARGE
     bench.broker.parked[0].resolve(None)
-    assert (transport.calls, bench.edge.memory.used) == (["pause"], 60_001)
+    assert (transport.calls, bench.edge.memory.used) == (["pause"], 50_000 + LARGE)
     bench.loop.turn()
     assert transport.calls == ["pause", "resume"]
-    receive(second, wanted[1000:])
+    receive(second, wanted[30_000:])
     assert transport.written == answer_of(wanted)
-    assert (bench.edge.memory.used, bench.edge.memory.contended) == (20_000, False)
+    assert (bench.edge.memory.used, bench.edge.memory.contended) == (LARGE, False)
     third.connection_lost(None)
     assert bench.edge.memory.used == 0
+
+
+def test_a_request_that_waits_from_its_first_byte_is_received_whole() -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (holder, _), (second, transport) = bench.connect(), bench.connect()
+    receive(holder, sized(100_000, PRODUCE))
+    wanted = sized(20_000)
+    receive(second, wanted[:9])
+    assert (transport.calls, connection_bytes(second)) == (["pause"], (-1, 0))
+    bench.broker.parked[0].resolve(None)
+    bench.loop.turn()
+    assert (transport.calls, connection_bytes(second)) == (["pause", "resume"], (5, LARGE))
+    receive(second, wanted[9:])
+    assert transport.written == answer_of(wanted)
+
+
+def connection_bytes(connection: Connection) -> tuple[int, int]:
+    return connection.received, connection.reserved
 
 
 def test_memory_fits_to_the_last_byte() -> None:
     bench = Bench(queued_max_request_bytes=100_000)
     (first, _), (second, _) = bench.connect(), bench.connect()
-    receive(first, sized(60_000)[:10])
-    receive(second, sized(40_000)[:10])
+    receive(first, sized(60_000)[:-1])
+    receive(second, sized(40_000)[:-1])
     assert (bench.edge.memory.used, bench.edge.memory.contended) == (100_000, False)
-
-
-@pytest.mark.parametrize(("limit", "granted"), [(-1, 3), (0, 3), (100, 2), (99, 1), (1, 1)])
-def test_requests_are_let_in_up_to_the_limit_and_one_in_any_case(limit: int, granted: int) -> None:
-    class Waits:
-        def memory_granted(self) -> None:
-            granted_later.append(self)
-
-    granted_later: list[Waits] = []
-    memory = RequestMemory(limit)
-    assert [memory.reserve(Waits(), 50) for _ in range(3)].count(True) == granted
-    memory.release(50)
-    assert len(granted_later) == (granted < 3)
 
 
 def test_an_idle_connection_is_closed_after_the_time_and_an_eighth_of_it() -> None:
@@ -378,24 +411,94 @@ def test_an_idle_connection_is_closed_after_the_time_and_an_eighth_of_it() -> No
     assert not bench.edge.connections
 
 
-def test_who_holds_memory_and_sends_nothing_for_a_whole_period_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_request_is_closed_while_others_wait_for_memory_and_only_then(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(queued_max_request_bytes=100_000)
-    (slow, slow_transport), (stuck, stuck_transport), (waiting, transport) = [bench.connect() for _ in range(3)]
-    receive(slow, sized(40_000)[:1000])
-    receive(stuck, sized(50_000)[:2004])
-    bench.loop.wait(60)  # nobody waits for memory
+    (fast, fast_transport), (slow, slow_transport), (stuck, stuck_transport), (waiting, transport) = [
+        bench.connect() for _ in range(4)
+    ]
+    receive(fast, sized(40_000)[:20_004])
+    receive(slow, sized(35_000)[:20_004])
+    receive(stuck, sized(20_000)[: LARGE + 4])
+    assert bench.edge.memory.used == 95_000
+    bench.loop.wait(60)  # no request waits for memory
     assert stuck_transport.calls == []
     receive(waiting, sized(20_000)[:1000])
-    bench.loop.wait(9.9)
-    receive(slow, b"\0")
-    assert (stuck_transport.calls, slow_transport.calls) == ([], [])
+    assert transport.calls == ["pause"]
+    bench.loop.wait(0.9)
+    receive(fast, bytes(2_000))  # it would be there in ten looks
+    receive(slow, bytes(100))
+    assert stuck_transport.calls == []
     bench.loop.wait(0.1)
-    assert (stuck_transport.calls, slow_transport.calls) == (["abort"], [])
+    assert (stuck_transport.calls, slow_transport.calls, fast_transport.calls) == (["abort"], [], [])
     bench.loop.turn()
     assert transport.calls == ["pause", "resume"]
     assert caplog.messages == [
-        "closing the connection of 10.0.0.1:1: request stopped after 2000 bytes while others wait for memory"
+        (
+            "requests waiting for memory: 1, the first from 10.0.0.1:1; 95000 of 100000 bytes are taken "
+            "(queued.max.request.bytes), 40000 of them by 10.0.0.1:1"
+        ),
+        (
+            "closing the connection of 10.0.0.1:1: 16384 of 20000 bytes of its request arrived, and others wait for "
+            "its memory"
+        ),
     ]
+    other, other_transport = bench.connect()
+    receive(other, sized(40_000)[:20_004])
+    assert other_transport.calls == ["pause"]
+    receive(fast, bytes(2_000))
+    bench.loop.wait(1)
+    assert (slow_transport.calls, fast_transport.calls) == (["abort"], [])
+
+
+@pytest.mark.parametrize("kind", ["does not read", "throttled", "is being served"])
+def test_a_large_request_that_is_complete_is_closed_if_only_its_client_could_go_on(kind: str) -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (holder, transport), (waiting, _) = bench.connect(), bench.connect()
+    if kind in ("does not read", "throttled"):
+        receive(holder, sized(90_000)[:-1])
+        holder.pause_writing() if kind == "does not read" else holder.mute(10_000)
+        receive(holder, b"\0")
+    else:
+        receive(holder, sized(90_000, PRODUCE))
+    receive(waiting, sized(20_000)[:1000])
+    bench.loop.wait(3)
+    assert ("abort" in transport.calls) is (kind == "does not read")
+    assert bench.edge.memory.contended is (kind != "does not read")
+
+
+def test_the_log_says_again_who_waits_every_ten_looks(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(queued_max_request_bytes=100_000)
+    (holder, _), (waiting, _) = bench.connect(), bench.connect()
+    receive(holder, sized(90_000, PRODUCE))
+    receive(waiting, sized(20_000)[:1000])
+    counts = []
+    for seconds in (0.9, 0.1, 9.9, 0.1):
+        bench.loop.wait(seconds)
+        counts.append(len(caplog.messages))
+    assert counts == [0, 1, 1, 2]
+    bench.broker.parked[0].resolve(None)
+    bench.loop.wait(60)
+    assert len(caplog.messages) == 2
+
+
+def test_before_authentication_a_request_has_sasl_server_max_receive_size_at_most() -> None:
+    def connect(largest: int) -> tuple[Connection, Transport]:
+        security = ListenerSecurity(mechanisms={}, max_receive_bytes=largest)
+        connection = Connection(bench.edge, bench.broker.dispatch, security)
+        transport = Transport(bench.loop, connection)
+        connection.connection_made(transport)
+        return connection, transport
+
+    bench = Bench(max_frame_bytes=2000)
+    for largest, size, refused in [(1000, 1000, False), (1000, 1001, True), (-1, 2000, False), (-1, 2001, True)]:
+        connection, transport = connect(largest)
+        receive(connection, struct.pack(">i", size))
+        assert ("close" in transport.calls) is refused, (largest, size)
+    connection, transport = connect(1000)
+    connection.authenticated(bench.broker.dispatch)
+    whole = sized(2000)
+    receive(connection, whole)
+    assert transport.written == answer_of(whole)
 
 
 def test_answers_have_the_room_that_held_and_unread_ones_leave() -> None:

@@ -108,6 +108,22 @@ def test_who_has_not_said_who_it_is_gets_no_answer() -> None:
         brokers_told(address, PLAINTEXT)
 
 
+@pytest.mark.parametrize(("setting", "most"), [({}, 512 * 1024), ({"sasl.server.max.receive.size": "1000"}, 1000)])
+def test_before_a_login_a_request_has_sasl_server_max_receive_size_at_most(setting: dict[str, str], most: int) -> None:
+    with broker("SASL_PLAINTEXT", **setting) as address:
+        handshake = header(17, 0) + SaslHandshakeRequest(mechanism="PLAIN").encode(0)
+        with Connection(address, 5) as client:
+            client.send_frame(handshake)
+            client.receive(5)
+            client.send((most + 1).to_bytes(4, "big"))
+            with pytest.raises(ConnectionClosed):
+                client.receive(5)
+        topics = [MetadataRequest.MetadataRequestTopic(name="x" * 249) for _ in range(most // 250 + 1)]
+        with login().connect(address, 5) as client:
+            client.send_frame(header(3, 4) + MetadataRequest(topics=topics).encode(4))
+            assert client.receive(5)
+
+
 def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer() -> None:
     with broker("SASL_PLAINTEXT") as address, Connection(address, 5) as connection:
         connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="GSSAPI").encode(1))

@@ -1,0 +1,120 @@
+"""Clients that hold what others need: a producer's large batches are appended all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator
+
+import pytest
+from attackers import Attackers
+from tls_files import LOCALHOST, trusting
+
+from minibroker import Minibroker
+from minibroker.client.connection import Address, Connection, parse_address
+from minibroker.client.security import Security
+from minibroker.security.protocols import SecurityProtocol
+from minibroker.server import service
+from minibroker.server.edge import Limits
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_protocol.records import Record, build_batch
+
+KIB = 1024
+MEMORY = 1024 * KIB
+BATCH = build_batch([Record(value=bytes(200 * KIB))])
+PATIENCE = 20.0
+
+
+class Victim:
+    """A producer of batches of 200 KiB."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def produce(self) -> None:
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name="t", partition_data=[ProduceRequest.PartitionProduceData(index=0, records=bytes(BATCH))]
+                )
+            ],
+        )
+        answer = self._connection.ask(request, 9, "victim", PATIENCE)
+        assert isinstance(answer, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.fixture(params=SecurityProtocol, ids=lambda protocol: protocol.name, scope="module")
+def listening(request: pytest.FixtureRequest) -> Iterator[tuple[Address, SecurityProtocol]]:
+    """A broker with 1 MiB for requests and for responses, which looks after its memory every 20 ms."""
+    config = {
+        "minibroker.security.protocol": request.param.name,
+        "minibroker.sasl.users": "alice:secret",
+        "ssl.keystore.location": str(LOCALHOST),
+        "queued.max.request.bytes": str(MEMORY),
+        "minibroker.queued.max.response.bytes": str(MEMORY),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "Limits", functools.partial(Limits, look_seconds=0.02))
+        with Minibroker(config=config, topics={"t": 1}, host="localhost", ephemeral=True) as broker:
+            yield parse_address(broker.bootstrap_servers), request.param
+
+
+@pytest.fixture
+def victim(listening: tuple[Address, SecurityProtocol]) -> Iterator[Victim]:
+    address, protocol = listening
+    security = Security(
+        tls=protocol.tls,
+        mechanism="PLAIN" if protocol.sasl else "",
+        username="alice",
+        password="secret",
+        authorities=str(LOCALHOST),
+    )
+    with security.connect(address, PATIENCE) as connection:
+        yield Victim(connection)
+
+
+@pytest.fixture
+def attackers(listening: tuple[Address, SecurityProtocol]) -> Iterator[Attackers]:
+    address, protocol = listening
+    with contextlib.closing(Attackers(address, trusting() if protocol.tls else None)) as attackers:
+        yield attackers
+
+
+def test_requests_that_are_announced_and_never_come(victim: Victim, attackers: Attackers) -> None:
+    attackers.announce(8, 500 * KIB)
+    for _ in range(2):
+        victim.produce()
+
+
+def test_requests_that_come_byte_by_byte(victim: Victim, attackers: Attackers) -> None:
+    attackers.announce(5, 500 * KIB)
+    with attackers.dribble():
+        for _ in range(2):
+            victim.produce()
+
+
+def test_memory_that_is_filled_and_then_held(
+    victim: Victim, attackers: Attackers, caplog: pytest.LogCaptureFixture
+) -> None:
+    attackers.announce(6, 300 * KIB, sent=270 * KIB)
+    with attackers.dribble(), caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            victim.produce()
+    assert "requests waiting for memory: " in caplog.text
+
+
+def test_handshakes_that_stop(victim: Victim, attackers: Attackers) -> None:
+    attackers.without_handshake(10)
+    for _ in range(2):
+        victim.produce()
+
+
+def test_responses_that_are_never_read(victim: Victim, attackers: Attackers) -> None:
+    attackers.never_read(4, 250)
+    for _ in range(2):
+        victim.produce()
