@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 from minibroker.kernel.words import near
+from minibroker.output import say
 from minibroker.version import __version__
 
 # What a Ctrl-C meets before `program` catches it is Python's own traceback: next to nothing is imported here.
@@ -75,7 +76,7 @@ def program(*before: str) -> NoReturn:
         # A stopped broker has closed and removed everything, and its parent waits for its end.
         run(lambda: _prepared(arguments), quick_end=arguments[:1] == ["serve"])
     except KeyboardInterrupt:  # before `run` was ready for it
-        print("minibroker: interrupted", file=sys.stderr)
+        say("minibroker: interrupted", to=sys.stderr)
         sys.exit(130)
 
 
@@ -92,12 +93,13 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
     if name in known:
         return _loaded(name, known[name], arguments[1:])
 
-    print(f"minibroker: unknown command {name!r}{near(name, known)}\n{_usage()}" if name else _usage(), file=sys.stderr)
+    wrong = [f"minibroker: unknown command {name!r}{near(name, known)}"] if name else []
+    say(*wrong, *_usage().splitlines(), to=sys.stderr)
     return lambda: EXIT_USAGE
 
 
 def _say(text: str) -> int:
-    print(text)
+    say(*text.splitlines())
     return 0
 
 

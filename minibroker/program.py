@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn, TypeVar
 
+from minibroker.output import say
+
 T = TypeVar("T")
 
 EXIT_FAILED = 1
@@ -194,7 +196,7 @@ def _lost(error: OSError) -> int:
     # Windows says "invalid argument" of a pipe that was closed.
     if error.errno in (errno.EPIPE, errno.EINVAL):
         return EXIT_BROKEN_PIPE
-    print(f"minibroker: cannot write to stdout: {error.strerror}", file=sys.stderr)
+    say(f"minibroker: cannot write to stdout: {error.strerror}", to=sys.stderr)
     return EXIT_FAILED
 
 
@@ -204,12 +206,10 @@ def _unexpected(error: Exception) -> int:
 
         traceback.print_exception(error)
     if missing := _missing(error):
-        print(f"minibroker: {missing}", file=sys.stderr)
+        say(f"minibroker: {missing}", to=sys.stderr)
         return EXIT_FAILED
     text = " ".join(str(error).split())
-    print(
-        f"minibroker: unexpected {type(error).__name__}: {text} ({TRACEBACK_VARIABLE}=1 shows where)", file=sys.stderr
-    )
+    say(f"minibroker: unexpected {type(error).__name__}: {text} ({TRACEBACK_VARIABLE}=1 shows where)", to=sys.stderr)
     return EXIT_UNEXPECTED
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ROOMS = next(contract["layers"] for contract in CONTRACTS if contract.get("exhaustive"))
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-MODULES = {"__main__", "cli", "program", "transactions_client", "version"}
+MODULES = {"__main__", "cli", "output", "program", "transactions_client", "version"}
 """Layers that are single modules."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from minibroker.client.connection import BrokerFailed, Connection, parse_address
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import counted, fail
+from minibroker.output import say
 from minibroker.trace.plain import plain, refusals
 from minibroker.trace.saved import NoTrace, exchange_of
 from minibroker_protocol.errors import Malformed
@@ -47,14 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
                 sent += 1
                 same, line = _again(connections, client, exchange, frame, arguments.timeout)
                 different += not same
-                print(line, flush=True)
+                say(line, flush=True)
     except BrokerFailed as error:
         return fail(error, EXIT_FAILED)
     except (NoTrace, OSError) as error:
         return fail(error, EXIT_USAGE)
     except (ValueError, KeyError, TypeError) as error:
         return fail(f"{type(error).__name__}: {error}", EXIT_USAGE)
-    print(f"{counted(sent, 'request')} sent, {different} answered differently")
+    say(f"{counted(sent, 'request')} sent, {different} answered differently")
     return EXIT_FAILED if different else EXIT_OK
 
 

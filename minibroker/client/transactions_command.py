@@ -18,6 +18,7 @@ from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import fail
+from minibroker.output import printable, say, write_out
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -232,12 +233,12 @@ _NOTHING = {"list": "no transactions", "producers": "no producers", "find-hangin
 def _print(rows: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         for row in rows:
-            print(json.dumps(row))
+            write_out(json.dumps(row) + "\n")
         return
     if not rows:
         return
     table = [[name.upper().replace("_", "-") for name in rows[0]]]
-    table += [[",".join(v) if isinstance(v, list) else str(v) for v in row.values()] for row in rows]
+    table += [[printable(",".join(v) if isinstance(v, list) else str(v)) for v in row.values()] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        say("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -22,6 +22,7 @@ from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
+from minibroker.output import say
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
@@ -158,14 +159,14 @@ def run(arguments: argparse.Namespace) -> int:
     verdict = Verdict(arguments.bootstrap, arguments.expect, started, results, time.monotonic() - begun)
     try:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
-            print(f"wrote {path}")
+            say(f"wrote {path}")
     except OSError as exc:
         return fail(exc, UNUSABLE, _COMMAND)
     if len(verdict.groups()) > 1 and not arguments.quiet:
-        print(verdict.matrix())
-    print(verdict.summary(), flush=True)
+        say(*verdict.matrix().splitlines())
+    say(verdict.summary(), flush=True)
     if not arguments.quiet:
-        print(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", file=sys.stderr)
+        say(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", to=sys.stderr)
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
     return FAILED if verdict.count(Status.FAILED) else PASSED
@@ -226,15 +227,15 @@ def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) ->
         name, why = result.scenario.name, result.why
         match result.outcome:
             case Status.FAILED:
-                line = f"FAIL {name}: {why}{seconds}"
+                lines = f"FAIL {name}: {why}{seconds}".split("\n")  # one a mismatch
             case Status.PASSED:
-                line = f"ok {name}{seconds}" + "".join(f"\n     lawful: {text}" for text in result.lawful)
+                lines = [f"ok {name}{seconds}", *(f"     lawful: {text}" for text in result.lawful)]
             case other:
-                line = f"{other.value} {name} ({why})"
+                lines = [f"{other.value} {name} ({why})"]
         if progress:
             progress.clear()
         if not quiet or result.outcome in (Status.FAILED, Status.NOT_RUN):
-            print(line, flush=True)
+            say(*lines, flush=True)
         if progress:
             progress.say(f"{number}/{total} ")
         yield result

@@ -12,6 +12,7 @@ from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
 from minibroker.kernel.words import fail
+from minibroker.output import say, write_out
 from minibroker_protocol.errors import ApiError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -55,16 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit status: 0 when done, with the result as JSON on stdout; 1 when refused; 2 for invalid arguments."""
     try:
         if arguments.describe:
-            print(json.dumps(_described(), indent=1))
+            write_out(json.dumps(_described(), indent=1) + "\n")
             return EXIT_OK
         if arguments.command is None:
             from minibroker.control.listing import listing
 
-            print(listing())
+            say(*listing().splitlines())
             return EXIT_OK
         caller = connect(arguments)
         values = dict(parse_value(text) for text in arguments.arguments)
-        print(json.dumps(caller.call(arguments.command, values), indent=2))
+        write_out(json.dumps(caller.call(arguments.command, values), indent=2) + "\n")
     except FaultError as error:
         return fail(error, EXIT_USAGE)
     except (ApiError, ControlError) as error:

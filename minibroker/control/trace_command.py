@@ -16,6 +16,7 @@ from minibroker.control.http_client import ControlError
 from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, fail
+from minibroker.output import say, write_out
 
 _POLL_SECONDS = 0.2
 _KEPT = 10_000
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         caller = connect(arguments)
         with _sink(arguments) as write:
             caller.call("trace.record", {"kept": _KEPT, "frames": frames})
-            print("minibroker: tracing", file=sys.stderr, flush=True)
+            say("minibroker: tracing", to=sys.stderr, flush=True)
             for exchange in _follow(caller, _wanted(arguments), frames, arguments.count, arguments.seconds):
                 write(exchange)
     except FaultError as error:
@@ -77,12 +78,12 @@ def _view(file: str, out: str | None) -> int:
             trace = read(lines)
         made = page(trace, "Standard input" if file == "-" else Path(file).name)
         if target == "-":
-            print(made, end="")
+            write_out(made)
             return EXIT_OK
         Path(target).write_text(made, encoding="utf-8")
     except (NoTrace, OSError, UnicodeDecodeError) as error:
         return fail(error if isinstance(error, OSError) else f"{file}: {error}", EXIT_USAGE)
-    print(f"{target}: {counted(len(trace.exchanges), 'exchange')}")
+    say(f"{target}: {counted(len(trace.exchanges), 'exchange')}")
     return EXIT_OK
 
 
@@ -132,5 +133,7 @@ def _sink(arguments: argparse.Namespace) -> Iterator[Callable[[dict[str, Any]], 
         with open(arguments.pcapng, "wb") as file:
             yield PcapngWriter(file).write
         return
-    as_json = arguments.json or arguments.frames
-    yield lambda exchange: print(json.dumps(exchange) if as_json else told(exchange), flush=True)
+    if arguments.json or arguments.frames:
+        yield lambda exchange: write_out(json.dumps(exchange) + "\n", flush=True)
+    else:
+        yield lambda exchange: say(told(exchange), flush=True)

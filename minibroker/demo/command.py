@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.words import fail
+from minibroker.output import say
 from minibroker.program import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -148,5 +149,5 @@ def _verdict(bootstrap: str, story: Story, progress: Progress) -> int:
         return 1
     progress.event("both topics are read back by aiokafka, read_committed")
     verdict = judge(source, target, story.fenced_producers, expected_fenced=EXPECTED_FENCED)
-    print("\n".join(verdict.lines()), flush=True)
+    say(*verdict.lines(), flush=True)
     return 0 if verdict.exactly_once and complete else 1

@@ -18,6 +18,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from minibroker.output import say
+
 CALL_SECONDS = 30.0
 BATCH_RECORDS = 40
 BATCH_SECONDS = 0.05
@@ -225,10 +227,10 @@ def main() -> int:
     threading.Thread(target=member.run, daemon=True).start()
     while member.committed < 2:
         if member.error or member.fenced:
-            print(f"broken: {member.error or 'fenced'}", flush=True)
+            say(f"broken: {member.error or 'fenced'}", flush=True)
             return 1
         time.sleep(0.01)
-    print("sharing", flush=True)
+    say("sharing", flush=True)
     if sys.stdin.readline():
         member.stall.set()
         sys.stdin.read()  # ends when the demo does, if that comes before the kill
@@ -236,7 +238,7 @@ def main() -> int:
 
 
 def stalled_for_ever() -> None:
-    print("stalled", flush=True)
+    say("stalled", flush=True)
     threading.Event().wait()
 
 

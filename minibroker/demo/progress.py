@@ -6,6 +6,7 @@ import time
 from typing import TextIO
 
 from minibroker.kernel.progress import ProgressLine
+from minibroker.output import say
 
 
 class Progress:
@@ -23,8 +24,7 @@ class Progress:
     def event(self, text: str) -> None:
         """Something that happened once."""
         self._line.clear()
-        self._stream.write(f"{self.seconds:6.2f} s  {text}\n")
-        self._stream.flush()
+        say(f"{self.seconds:6.2f} s  {text}", to=self._stream, flush=True)
 
     def count(self, text: str) -> None:
         """Something that changes all the time; shown on a terminal only."""

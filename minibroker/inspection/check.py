@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from minibroker.controller.journal import JOURNAL, MetadataJournal, topics_in, wrong_in_journal
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
+from minibroker.output import say, write_out
 from minibroker_storage.check import ERROR, check_directory, check_partition, partition_of
 from minibroker_storage.check_finding import DATA_DIRECTORY, LOST_DATA, Finding
 from minibroker_storage.directory import BROKER_DIR, META_FILE
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return fail(error, UNUSABLE, "minibroker check")
     if not arguments.json:
-        print(f"{errors} error(s), {notices} notice(s)")
+        say(f"{errors} error(s), {notices} notice(s)")
     return WRONG if errors else OK
 
 
@@ -109,4 +110,7 @@ def _journal(disk: Disk) -> Iterator[Finding]:
 
 def _print(finding: Finding, prefix: str, *, as_json: bool) -> None:
     placed = replace(finding, path=prefix + finding.path)
-    print(json.dumps(asdict(placed), ensure_ascii=False) if as_json else str(placed))
+    if as_json:
+        write_out(json.dumps(asdict(placed), ensure_ascii=False) + "\n")
+    else:
+        say(str(placed))

@@ -8,6 +8,7 @@ import sys
 
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
+from minibroker.output import say, write_out
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.disk import StorageError
 from minibroker_storage.dump import as_json, as_text, dump
@@ -51,12 +52,15 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
     try:
         total = disk.size(path)
         if not arguments.json and len(arguments.files) > 1:
-            print(f"# {given}")
+            say(f"# {given}")
         for row in dump(disk, path, records=arguments.records, topic=arguments.topic):
             if row["kind"] == "error" or row.get("valid") is False:
                 code = BROKEN
             progress.show(given, row.get("position", 0), total)
-            print(as_json({"file": given, **row}) if arguments.json else as_text(row))
+            if arguments.json:
+                write_out(as_json({"file": given, **row}) + "\n")
+            else:
+                say(as_text(row))
     except (Malformed, StorageError) as error:
         progress.clear()
         text = str(error.strerror if isinstance(error, StorageError) else error)

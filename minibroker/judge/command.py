@@ -22,6 +22,7 @@ from minibroker.judge.search import Search
 from minibroker.judge.trial import Task, try_out
 from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
+from minibroker.output import say
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
@@ -103,17 +104,17 @@ def run(arguments: argparse.Namespace) -> int:
         runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
         for number, script in enumerate(runs, 1):
             verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
-            print("\n".join(lines(verdicts[-1])), flush=True)
+            say(*lines(verdicts[-1]), flush=True)
             save_trace(verdicts[-1], arguments.traces, script.name)
             if not verdicts[-1].run.exchanges:
                 break  # no other script would find more
         _report(arguments, verdicts, started)
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
-        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
     outcomes = [one.outcome for one in verdicts]
     if len(verdicts) > 1:
-        print("\n".join(_rates([script.name for script in scripts], outcomes, arguments.repeat)))
+        say(*_rates([script.name for script in scripts], outcomes, arguments.repeat))
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str) -> None:
     made = makers(verdicts, shlex.join(arguments.command), started)
     for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
-        print(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def _search(arguments: argparse.Namespace, started: str) -> int:
@@ -140,7 +141,7 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
     )
     calm = search.calm()
     if calm.outcome != HELD:
-        print("\n".join(lines(calm)))
+        say(*lines(calm))
         return EXIT_BROKEN if calm.outcome == BROKEN else EXIT_UNDECIDED
     seen = footprint(calm.run.exchanges)
     if not seen.versions:
@@ -149,7 +150,7 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
     try:
         search.run(itertools.islice(seeds, arguments.runs), seen)
     finally:
-        print("\n".join(search.table()), flush=True)
+        say(*search.table(), flush=True)
     for one in search.found:
         save_trace(one.judged, arguments.traces, one.name)
     _report(arguments, [one.judged for one in search.found], started)

@@ -14,6 +14,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, Step, as_toml, load
 from minibroker.kernel.words import counted
+from minibroker.output import say
 
 Try = Callable[[Script], Judged]
 """Runs the command under a script."""
@@ -78,14 +79,14 @@ class Search:
             if known.rule == rule and _has(script, known.script):
                 known.times += 1
                 return
-        print("\n".join(lines(judged)), flush=True)
+        say(*lines(judged), flush=True)
         one = Found(script.name, rule, script, judged)
         self.found.append(one)  # before the long work, so that an interrupted search reports it
         self._save(one)
         self._minimise(one)
         again = [self._breaks(one.script, rule) for _ in range(self.repeat) if not self.over()]
         one.broken, one.runs = len(again) - again.count(None), len(again)
-        print("".join(f"  {line}\n" for line in as_toml(one.script).splitlines()), end="", flush=True)
+        say(*(f"  {line}" for line in as_toml(one.script).splitlines()), flush=True)
 
     def _minimise(self, one: Found) -> None:
         """Replace the script by a smaller one as long as one breaks the rule."""
@@ -166,4 +167,4 @@ def _kind(step: Step) -> str:
 
 def _say_run(script: Script, judged: Judged) -> None:
     if sys.stderr.isatty():
-        print(f"{script.name}: {judged.outcome}, {judged.run.seconds:.1f} s: {script.about}", file=sys.stderr)
+        say(f"{script.name}: {judged.outcome}, {judged.run.seconds:.1f} s: {script.about}", to=sys.stderr)

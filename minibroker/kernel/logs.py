@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from typing import IO, Any
+from typing import IO, Any, TextIO
+
+from minibroker.output import printable, say
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 FORMATS = ("auto", "text", "json")
@@ -89,8 +91,7 @@ class _Lines(logging.StreamHandler[IO[str]]):
     def handleError(self, record: logging.LogRecord) -> None:
         """What cannot be formatted is written without: a formatter imports modules, and needs a file descriptor."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            self.stream.write(f"minibroker: {record.getMessage()} ({sys.exc_info()[1]})\n")
-            self.flush()
+            say(f"minibroker: {record.getMessage()} ({sys.exc_info()[1]})", to=self.stream, flush=True)
 
 
 class JsonLine(logging.Formatter):
@@ -113,7 +114,7 @@ class JsonLine(logging.Formatter):
 
 
 class TextLine(logging.Formatter):
-    """One line a record, with exceptions below it."""
+    """One printable line a record, with exceptions below it, indented: no text from outside looks like a line."""
 
     def __init__(self, *, colors: bool = False) -> None:
         super().__init__()
@@ -134,6 +135,23 @@ class TextLine(logging.Formatter):
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ]
         final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-        plain = structlog.dev.plain_traceback
-        final.append(structlog.dev.ConsoleRenderer(colors=self._colors, exception_formatter=plain))
+        final.append(_printable_event)
+        final.append(structlog.dev.ConsoleRenderer(colors=self._colors, exception_formatter=_write_traceback))
         return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=processors, processors=final)
+
+
+def _printable_event(logger: Any, method: str, event: Any) -> Any:
+    for key in ("event", "stack"):
+        if key in event:
+            event[key] = printable(event[key])
+    return event
+
+
+def _write_traceback(stream: TextIO, exception: Any) -> None:
+    """exception: as of ``sys.exc_info()``."""
+    import traceback
+
+    # An error's text may have line ends; a part of the traceback may have two lines of its own.
+    for part in traceback.format_exception(*exception):
+        for line in part.rstrip("\n").split("\n"):
+            stream.write(f"\n  {printable(line)}")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from minibroker.output import printable
+
 _INTERVAL_SECONDS = 0.2
 
 
@@ -31,6 +33,7 @@ class ProgressLine:
         if now < self._next:
             return
         self._next = now + _INTERVAL_SECONDS
+        text = printable(text)
         self._stream.write("\r" + text.ljust(self._shown))
         self._stream.flush()
         self._shown = len(text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from minibroker.output import say
+
 
 def reason(error: BaseException) -> str:
     """The text of an error without Python's ``[Errno 2]``; for a file, its name comes first."""
@@ -15,7 +17,7 @@ def reason(error: BaseException) -> str:
 
 def fail(why: object, status: int, command: str = "minibroker") -> int:
     """Print on stderr, in one line, why a command ends; returns its exit status."""
-    print(f"{command}: {reason(why) if isinstance(why, BaseException) else why}", file=sys.stderr)
+    say(f"{command}: {reason(why) if isinstance(why, BaseException) else why}", to=sys.stderr)
     return status
 
 

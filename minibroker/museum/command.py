@@ -20,6 +20,7 @@ from minibroker.kernel.words import counted, reason
 from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker.museum.clients import ClientError, parse_client, program
 from minibroker.museum.matrix import NAME, REPORTS, as_markdown, makers
+from minibroker.output import say, write_out
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
 
@@ -73,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not wanted:
             raise CaseError(f"name a case: minibroker museum {arguments.do} CASE")
         if arguments.do == _SHOW:
-            print("\n\n".join(_shown(case) for case in wanted))
+            for number, case in enumerate(wanted):
+                say(*([""] if number else []), *_shown(case))
             return EXIT_HELD
         found = set()
         for case in wanted:
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if measured is not None and arguments.save:
                     save(case.folder.parent, case.id, measured)
     except (CaseError, HistoryError, ConfigError, StartError, OSError) as error:
-        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
     return next(code for code in (EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED, EXIT_HELD) if code in found)
 
@@ -98,18 +100,18 @@ def _client(text: str) -> tuple[str, str]:
 def _list(cases: list[Case]) -> int:
     width = max(len(case.id) for case in cases)
     for case in cases:
-        print(f"{case.id:<{width}}  {case.client} {case.affected}: {case.about}")
+        say(f"{case.id:<{width}}  {case.client} {case.affected}: {case.about}")
     return EXIT_HELD
 
 
 def _matrix(cases: list[Case], arguments: argparse.Namespace) -> int:
-    print(as_markdown(cases), end="")
+    write_out(as_markdown(cases))
     for path in write_reports(arguments.report, arguments.report_dir, NAME, makers(cases)):
-        print(f"wrote {path}", file=sys.stderr)
+        say(f"wrote {path}", to=sys.stderr)
     return EXIT_HELD
 
 
-def _shown(case: Case) -> str:
+def _shown(case: Case) -> list[str]:
     said = [f"{case.id}: {case.about}", "", *case.happens.strip().splitlines(), ""]
     said += [
         f"thread:    {case.thread}",
@@ -124,7 +126,7 @@ def _shown(case: Case) -> str:
     for one in case.measured:
         calm = "" if one.failures else ", without failures"
         said.append(f"measured:  {one.rate} on {case.client} {one.version}{calm}, {one.date}")
-    return "\n".join(said)
+    return said
 
 
 def _versions(case: Case, arguments: argparse.Namespace) -> list[tuple[str, bool]]:
@@ -148,10 +150,10 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
         with program(case.client, release, case.sources) as command:
             outcomes = _outcomes(case, case.command(command), times, what, failing=failing, traces=arguments.traces)
     except ClientError as error:
-        print(f"{what}: SKIPPED: {error}")
+        say(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None
     shown = outcomes.count(BROKEN)
-    print(f"{what}: {case.rule} in {shown} of {counted(times, 'run')}", flush=True)
+    say(f"{what}: {case.rule} in {shown} of {counted(times, 'run')}", flush=True)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     code = EXIT_BROKEN if shown else EXIT_HELD if set(outcomes) == {HELD} else EXIT_UNDECIDED
     undecided = outcomes.count(UNDECIDED)
@@ -170,9 +172,9 @@ def _outcomes(
         outcomes.append(outcome(case, judged))
         save_trace(judged, traces, trace_name(what, number))
         if outcomes[-1] != HELD and outcomes.count(outcomes[-1]) == 1:
-            print("\n".join(f"  {line}" for line in lines(judged)))
+            say(*(f"  {line}" for line in lines(judged)))
         detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"
-        print(f"{what}: run {number}: {outcomes[-1]} ({detail})", flush=True)
+        say(f"{what}: run {number}: {outcomes[-1]} ({detail})", flush=True)
     return outcomes
 
 

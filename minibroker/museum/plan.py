@@ -20,6 +20,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from minibroker.kernel.words import near
+from minibroker.output import say
 
 TOPIC = "orders"
 OPEN, SEND, INSIST, TRANSACT, SLEEP = "open", "send", "insist", "transact", "sleep"
@@ -126,7 +127,7 @@ class Program:
             if word == "ack":
                 self._history.tell("ack", value=value)
             else:
-                print(text, flush=True)
+                say(text, flush=True)
             with self._news:
                 self._written[value] = word == "ack"
                 self._news.notify_all()
@@ -134,7 +135,7 @@ class Program:
             value, partition, offset = text.split(" ")
             self._history.tell("read", value=value, partition=int(partition), offset=int(offset))
         else:
-            print(line, end="", flush=True)
+            say(line.rstrip("\n"), flush=True)
 
 
 class History:
@@ -169,7 +170,7 @@ class Plan:
             try:
                 self._do(word, what)
             except StepFailed as failed:
-                print(f"{step}: {failed}", flush=True)
+                say(f"{step}: {failed}", flush=True)
                 if self._identity:
                     self._give_up()
                     if word not in _ENDS:
@@ -200,7 +201,7 @@ class Plan:
             try:
                 return self._program.do(f"{OPEN} {self._identity}".strip())
             except StepFailed as failed:
-                print(f"open: {failed}", flush=True)
+                say(f"open: {failed}", flush=True)
 
     def _begin(self) -> None:
         self._transaction += 1
@@ -231,13 +232,13 @@ class Plan:
             try:
                 self._program.do(f"{SEND} {value} {partition}")
             except StepFailed as failed:
-                print(f"{value}: {failed}", flush=True)
+                say(f"{value}: {failed}", flush=True)
                 written = False
             while written is None:
                 try:
                     self._program.do("flush")  # some clients report records only then
                 except StepFailed as failed:
-                    print(f"{value}: {failed}", flush=True)
+                    say(f"{value}: {failed}", flush=True)
                 written = self._program.written(value)
             if written:
                 return
@@ -252,12 +253,12 @@ class Plan:
             self._ended(COMMIT)
             return True
         except StepFailed as failed:
-            print(f"{name}: {failed}", flush=True)
+            say(f"{name}: {failed}", flush=True)
         try:
             self._program.do(ABORT)
             self._ended(ABORT)
         except StepFailed as failed:
-            print(f"{ABORT}: {failed}", flush=True)
+            say(f"{ABORT}: {failed}", flush=True)
             time.sleep(_AGAIN_SECONDS)
         return False
 
@@ -269,7 +270,7 @@ class Plan:
             self._program.do(ABORT)
             self._ended(ABORT)
         except StepFailed as failed:
-            print(f"{ABORT}: {failed}", flush=True)
+            say(f"{ABORT}: {failed}", flush=True)
             self._open()
 
     def _leave_out(self) -> None:
@@ -284,7 +285,7 @@ def main(steps: Sequence[str], command: Sequence[str]) -> int:
     try:
         Plan(steps, program, history).follow()
     except Ended:
-        print("the program ended before its plan", flush=True)
+        say("the program ended before its plan", flush=True)
         program.end()
         return 1
     return program.end()

@@ -19,6 +19,7 @@ from minibroker.kernel import logs
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
+from minibroker.output import say
 from minibroker.releases.chain import RELEASES
 from minibroker.server.full_collections import FullCollections
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
@@ -30,11 +31,11 @@ EXIT_OK, EXIT_FAILED, EXIT_BAD_CONFIG = 0, 1, 2
 LOAD_AHEAD_SECONDS = 1.0
 _DEFAULT_PORT = "9092"
 # What modules of Testcontainers wait for: Java's, Python's with ZooKeeper, Python's with KRaft.
-_KAFKA_LINES = """\
-[KafkaServer id={id}] Transitioning from RECOVERY to RUNNING
-[KafkaServer id={id}] started
-Kafka Server started
-"""
+_KAFKA_LINES = (
+    "[KafkaServer id={id}] Transitioning from RECOVERY to RUNNING",
+    "[KafkaServer id={id}] started",
+    "Kafka Server started",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,13 +191,13 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
 def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     # In a container 127.0.0.1 is reachable from inside only.
     servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
-    sys.stdout.write(f"bootstrap.servers={servers}\n")
+    say(f"bootstrap.servers={servers}")
     _say_control(service)
     if service.metrics is not None:
         host, port = service.metrics.address
-        sys.stdout.write(f"metrics={host}:{port}\n")
+        say(f"metrics={host}:{port}")
     if arguments.like_kafka_image:
-        sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))
+        say(*(line.format(id=service.cluster.nodes[0].node_id) for line in _KAFKA_LINES))
     sys.stdout.flush()
 
 
@@ -206,10 +207,10 @@ def _say_control(service: Any) -> None:
         return
     host, port = control.address
     if service.options.control_token is None:
-        print(f"minibroker: the control API's token is {control.token}", file=sys.stderr, flush=True)
-    sys.stdout.write(f"control={host}:{port}\n")
+        say(f"minibroker: the control API's token is {control.token}", to=sys.stderr, flush=True)
+    say(f"control={host}:{port}")
     if control.page is not None:
-        sys.stdout.write(f"page={control.page_url}\n")
+        say(f"page={control.page_url}")
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

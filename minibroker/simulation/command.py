@@ -14,6 +14,7 @@ from pathlib import Path
 from minibroker.kernel.arguments import from_1
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
+from minibroker.output import say
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
@@ -76,17 +77,17 @@ def run(options: argparse.Namespace) -> int:
             broken.append(outcome)
             if len(broken) <= _SHOWN:
                 progress.clear()
-                print(f"seed {outcome.plan.seed}: {outcome.why()}", flush=True)
+                say(f"seed {outcome.plan.seed}: {outcome.why()}", flush=True)
         left_s = (time.perf_counter() - began) * (options.seeds - done) / done
         progress.say(f"{done} of {counted(options.seeds, 'seed')}, {len(broken)} broken, {left_s:.0f} s left")
     progress.clear()
     width = max(map(len, counts), default=0)
     for event, count in counts.most_common():
-        print(f"{event:<{width}}  {count}")
+        say(f"{event:<{width}}  {count}")
     seconds = time.perf_counter() - began
     each = cpu_s / options.seeds
-    print(f"{counted(options.seeds, 'seed')} in {seconds:.1f} s, {each:.3f} s of CPU each")
-    print(f"{len(broken)} of them with broken promises")
+    say(f"{counted(options.seeds, 'seed')} in {seconds:.1f} s, {each:.3f} s of CPU each")
+    say(f"{len(broken)} of them with broken promises")
     return 1 if broken else 0
 
 
@@ -94,7 +95,7 @@ def _show(outcome: SeedResult, wanted: str) -> None:
     """One line for each event whose name has `wanted` in it."""
     for event, count in sorted(outcome.counts.items()):
         if wanted.lower() in event.lower():
-            print(f"seed {outcome.plan.seed}: {event}: {count}", flush=True)
+            say(f"seed {outcome.plan.seed}: {event}: {count}", flush=True)
 
 
 def _outcomes(seeds: range, jobs: int) -> Iterator[SeedResult]:
@@ -124,13 +125,13 @@ _LEGEND = """\
 
 def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
     """The story, of all or of the lines that have one of `about`, and the verdict."""
-    print(outcome.plan.told())
-    print(_LEGEND)
+    say(*outcome.plan.told().splitlines())
+    say(*_LEGEND.splitlines(), "")
     for line in outcome.story:
         if not about or any(name in line for name in about):
-            print(line)
-    print()
-    print("\n".join(verdict(outcome)))
+            say(line)
+    say("")
+    say(*verdict(outcome))
     return 1 if outcome.broken else 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.kernel.words import counted
+from minibroker.output import printable
 from minibroker.trace.recorder import clock
 from minibroker.trace.saved import Trace
 from minibroker.trace.view import page
@@ -64,4 +65,5 @@ def line(exchange: Exchange) -> str:
         told += f" [fault {exchange['fault']}]"
     if exchange["outcome"] not in ("answered", "waiting"):
         told += f" [{exchange['outcome']}]"
+    told = printable(told)
     return told if len(told) <= _WIDTH else told[: _WIDTH - 1] + "…"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.kernel.extras import hint, hint_for, missing
 from minibroker.kernel.words import fail
+from minibroker.output import say, write_out
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_protocol.errors import Malformed
@@ -128,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from minibroker_pipeline.show import show
 
         for line in show(plan, arguments.show):
-            print(line)
+            say(line)
         return 0
     if arguments.follow:
         from minibroker_pipeline.follow import follow
@@ -243,12 +244,11 @@ def _write(audit: Audit, arguments: argparse.Namespace) -> None:
     if arguments.html is not None:
         Path(arguments.html).write_text(page(audit), encoding="utf-8")
     if arguments.json == "-":
-        print(summary_text(audit), end="")
+        write_out(summary_text(audit))
         return
     if arguments.json is not None:
         Path(arguments.json).write_text(summary_text(audit), encoding="utf-8")
-    for line in lines(audit):
-        print(line)
+    say(*lines(audit))
 
 
 class _Bar:
@@ -269,8 +269,9 @@ class _Bar:
         filled = "#" * int(share * self.WIDTH)
         rate = done / 1e6 / max(time.monotonic() - self._started, 1e-3)
         line = f"\r[{filled:<{self.WIDTH}}] {share:4.0%} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
-        print(line, end="", file=sys.stderr, flush=True)
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
     def end(self) -> None:
         if self._drawn:
-            print(file=sys.stderr)
+            say("", to=sys.stderr)

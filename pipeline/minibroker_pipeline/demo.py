@@ -16,6 +16,7 @@ from minibroker.demo.progress import Progress
 from minibroker.kernel.arguments import from_1
 from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.words import fail
+from minibroker.output import say
 
 if TYPE_CHECKING:
     from minibroker.testing.embedded import Minibroker
@@ -178,11 +179,11 @@ class _Demo:
         given = ["--bootstrap", self._broker.bootstrap_servers, "--lineage", f"{ORDERS}={PAYMENTS}", "--quiet"]
         chosen = parser.parse_args(given)
         audit = audit_path(plan_of(chosen), chosen)
-        print()
+        say("")
         for line in lines(audit):
-            print(line)
+            say(line)
         if self._html is not None:
             Path(self._html).write_text(page(audit), encoding="utf-8")
         verdict = "each exactly once" if once else "NOT exactly once"
-        print(f"\n{self._orders} orders, {sum(counts.values())} payments: {verdict}")
+        say("", f"{self._orders} orders, {sum(counts.values())} payments: {verdict}")
         return 0 if once and not audit.exit_code else 1

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from minibroker.config.types import format_address, parse_address
+from minibroker.output import say
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.rows import Finding, Log, LogFacts, Marker, Run, Span
 from minibroker_pipeline.engine import judge_rows
@@ -129,5 +130,5 @@ def _follow(follower: FollowingAudit, tell: Callable[[Finding], None]) -> NoRetu
             follower.figures.failed += 1
             if failed != str(error):  # once for each outage
                 failed = str(error)
-                print(f"minibroker audit: {failed}; trying again", file=sys.stderr)
+                say(f"minibroker audit: {failed}; trying again", to=sys.stderr)
         time.sleep(POLL_SECONDS)

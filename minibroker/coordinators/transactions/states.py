@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from minibroker.coordinators.state_diagram import page
+from minibroker.output import write_out
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 
@@ -92,4 +93,4 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    print(document(), end="")
+    write_out(document())

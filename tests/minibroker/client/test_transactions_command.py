@@ -207,3 +207,15 @@ def test_another_brokers_ids() -> None:
         with pytest.raises(ApiError) as refused:
             client.describe("nobody")
         assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_an_id_with_escape_sequences_is_shown(
+    broker: Minibroker, client: TransactionsClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "x\x1b[2J\n\x9b1m"
+    held = _begin(client, name)
+    assert main(["transactions", "list", "--bootstrap", broker.bootstrap_servers]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert row.split() == [r"x\x1b[2J\n\x9b1m", "1", str(held[0]), "Ongoing"]
+    assert head.index("COORDINATOR") == row.index(" 1 ") + 1  # its escapes count for the width
+    assert [entry["transactional_id"] for entry in _rows(broker, capsys, "list")] == [name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -16,8 +17,10 @@ import pytest
 from broker import ROOT, start_minibroker
 
 from minibroker import Minibroker
+from minibroker.control import trace_command
 from minibroker.control.command import TOKEN_VARIABLE
 from minibroker.control.commands import all_commands
+from minibroker.testing import failure_report
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -214,3 +217,33 @@ def test_a_capture_file_for_wireshark(served: tuple[str, Path, str], tmp_path: P
     )
     # A version that is newer than the dissector is no fault of the file.
     assert [line for line in problems.stdout.splitlines() if "Unsupported API version" not in line] == []
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_what_clients_send_moves_no_cursor(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    trace_command.add_arguments(parser)
+    name = "x\x1b[2J\x9b1m\x7f\r\nforged"
+    exchange = {
+        "client_id": name,
+        "client": "127.0.0.1:4711",
+        "broker": 1,
+        "api": "Metadata",
+        "version": 9,
+        "time_ms": 0,
+        "took_ms": 0.1,
+        "request": {"topics": [{"name": name}]},
+        "errors": [f"topics[{name}]: INVALID_TOPIC_EXCEPTION"],
+        "reasons": [name],
+        "outcome": "answered",
+        "fault": 0,
+    }
+    with trace_command._sink(parser.parse_args([*option])) as write:
+        write(exchange)
+    (line,) = capsys.readouterr().out.splitlines()
+    if option:
+        assert json.loads(line) == exchange
+    else:
+        assert line.isprintable()
+        assert line.count(r"x\x1b[2J\x9b1m\x7f\r\nforged") == 3
+    assert failure_report.line(exchange).isprintable()

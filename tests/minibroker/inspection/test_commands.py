@@ -175,3 +175,21 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(kafka: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such file names")
+def test_names_and_texts_with_escape_sequences_are_shown(
+    kafka: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = tmp_path / "x\x1b[2J\n0 error(s)"
+    kafka.rename(strange)
+    log = next(path for path in strange.rglob(LOG) if path.stat().st_size)
+    log.write_bytes(log.read_bytes()[:-1])
+    assert main(["check", str(strange)]) == 1
+    assert main(["dump", str(log), str(log)]) == 1
+    assert main(["check", f"{strange}/\x1bmissing"]) != 0
+    said = capsys.readouterr()
+    assert r"x\x1b[2J\n0 error(s)" in said.out
+    assert r"\x1bmissing" in said.err
+    assert all(character == "\n" or character.isprintable() for character in said.out + said.err)
+    assert not [line for line in said.out.splitlines() if line.startswith("0 error(s)")]

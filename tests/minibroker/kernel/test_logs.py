@@ -128,3 +128,37 @@ def test_a_line_has_the_time_of_its_record() -> None:
     record = logging.LogRecord("minibroker.x", logging.INFO, "x.py", 1, "", (), None)
     record.created = 1_790_000_000.25
     assert json.loads(logs.JsonLine().format(record))["timestamp"] == "2026-09-21T14:13:20.250000Z"
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_text_from_outside_makes_no_line_and_moves_no_cursor(stream: io.StringIO) -> None:
+    logs.configure("info", "text", stream)
+    colours = logs.TextLine(colors=True)
+    logger = logs.get_logger("minibroker.somewhere")
+    outside = "x\x1b[2J\x07\r\n2026-01-01T00:00:00Z [error    ] all data is lost"
+    logger.info("member %s", outside)
+    try:
+        raise ValueError(outside)
+    except ValueError:
+        logger.exception("failed")
+    first, second, *below = stream.getvalue().split("\n")
+    assert r"member x\x1b[2J\x07\r\n2026-01-01T00:00:00Z [error    ] all data is lost" in first
+    assert "failed" in second
+    assert below.pop() == ""
+    assert below[0] == "  Traceback (most recent call last):"
+    assert below[-2:] == [r"  ValueError: x\x1b[2J\x07\r", "  2026-01-01T00:00:00Z [error    ] all data is lost"]
+    assert all(line.startswith("  ") for line in below)
+    record = logging.LogRecord("minibroker", logging.INFO, "", 0, outside, (), None)
+    assert colours.format(record).count("\x1b[2J") == 0
+
+
+def test_a_line_without_its_formatter_is_printable_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+
+    def refuse(self: logs.TextLine, record: logging.LogRecord) -> str:
+        raise OSError("no handle")
+
+    monkeypatch.setattr(logs.TextLine, "format", refuse)
+    logs.get_logger("minibroker.somewhere").warning("topic %s", "a\nb\x1b")
+    assert stream.getvalue() == "minibroker: topic a\\nb\\x1b (no handle)\n"

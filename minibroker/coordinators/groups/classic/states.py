@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from minibroker.coordinators.state_diagram import page
+from minibroker.output import write_out
 
 
 class GroupState(Enum):
@@ -57,4 +58,4 @@ _CAUSES = {
 
 
 if __name__ == "__main__":
-    print(document(), end="")
+    write_out(document())
