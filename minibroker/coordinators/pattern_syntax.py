@@ -1,23 +1,24 @@
 """The syntax of RE2 as far as `patterns` knows it: a pattern's text becomes a tree.
 
-What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` by general category), groups,
-alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. Not here: Unicode scripts. Syntax and limits: RE2's
-syntax page and RE2/J's Parser.
+What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` and ``\\p{Greek}`` by category and
+script), groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. What is accepted, and what it matches,
+was compared with RE2/J 1.8.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
+import re
+import sys
 from dataclasses import dataclass
 from typing import Final
+
+from minibroker.coordinators.pattern_classes import PERL, POSIX, BracketClass, Named, Test, cases, unicode_class
 
 MAX_REPEAT: Final = 1000
 MAX_PARTS: Final = 5000
 """Parts of a text, and instructions that it becomes."""
-MAX_DEPTH: Final = 200
-
-Test = Callable[[str], bool]
+MAX_DEPTH: Final = 100
+"""Groups within groups, and repetitions of one part, as in ``a*(?i)*``."""
 
 
 class BadPattern(ValueError):
@@ -26,7 +27,8 @@ class BadPattern(ValueError):
 
 @dataclass(slots=True)
 class Regexp:
-    """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op)."""
+    """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op). height: repetitions of
+    repetitions, without groups between them."""
 
     kind: str
     parts: tuple[Regexp, ...] = ()
@@ -34,77 +36,23 @@ class Regexp:
     low: int = 0
     high: int = -1
     op: str = ""
+    height: int = 0
 
 
 _EMPTY: Final = Regexp("empty")
 
+
+def _any(_c: str) -> bool:
+    return True
+
+
 _ESCAPED: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
-_DIGITS: Final = frozenset("0123456789")
-_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_PERL: Final = {"d": _DIGITS, "w": _DIGITS | _LETTERS | {"_"}, "s": frozenset("\t\n\f\r ")}
-WORD: Final = _PERL["w"]
-_ASCII: Final = frozenset(map(chr, range(128)))
-_PUNCTUATION: Final = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_LOWER: Final = frozenset(c for c in _LETTERS if c.islower())
-_POSIX: Final = {
-    "alnum": _DIGITS | _LETTERS,
-    "alpha": _LETTERS,
-    "ascii": _ASCII,
-    "blank": frozenset("\t "),
-    "cntrl": frozenset(c for c in _ASCII if c < " " or c == "\x7f"),
-    "digit": _DIGITS,
-    "graph": _DIGITS | _LETTERS | _PUNCTUATION,
-    "lower": _LOWER,
-    "print": _DIGITS | _LETTERS | _PUNCTUATION | {" "},
-    "punct": _PUNCTUATION,
-    "space": frozenset("\t\n\v\f\r "),
-    "upper": _LETTERS - _LOWER,
-    "word": _PERL["w"],
-    "xdigit": frozenset("0123456789abcdefABCDEF"),
-}
-
-
-def _one_of(characters: frozenset[str], negated: bool = False) -> Test:
-    return (lambda c: c not in characters) if negated else characters.__contains__
-
-
-def _folded(test: Test) -> Test:
-    return lambda c: test(c) or test(c.lower()) or test(c.upper())
-
-
-class BracketClass:
-    """What is between brackets: characters, ranges and named classes. cost: how many tests one character takes."""
-
-    def __init__(
-        self, characters: set[str], ranges: list[tuple[str, str]], named: list[Test], *, folds: bool, negated: bool
-    ) -> None:
-        self._characters = frozenset(characters)
-        self._lows, self._highs = _merged(ranges)
-        self._named = named
-        self._folds = folds
-        self._negated = negated
-        self.cost = (2 + len(named)) * (3 if folds else 1)
-
-    def __call__(self, c: str) -> bool:
-        found = self._has(c) or (self._folds and (self._has(c.lower()) or self._has(c.upper())))
-        return found != self._negated
-
-    def _has(self, c: str) -> bool:
-        at = bisect_right(self._lows, c)
-        return c in self._characters or (at > 0 and c <= self._highs[at - 1]) or any(test(c) for test in self._named)
-
-
-def _merged(ranges: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """First and last characters of ranges in order that share none."""
-    lows: list[str] = []
-    highs: list[str] = []
-    for low, high in sorted(ranges):
-        if highs and low <= highs[-1]:
-            highs[-1] = max(high, highs[-1])
-        else:
-            lows.append(low)
-            highs.append(high)
-    return lows, highs
+_NUMBER: Final = "0|[1-9][0-9]*"
+_COUNTS: Final = re.compile(rf"\{{({_NUMBER})(?:(,)({_NUMBER})?)?\}}")
+_GROUP_NAME: Final = re.compile("[0-9A-Za-z_]+")
+_HEX: Final = re.compile("[0-9A-Fa-f]+")
+_MOST_DIGITS: Final = 8
+_OCTAL: Final = frozenset("01234567")
 
 
 class Parser:
@@ -116,6 +64,8 @@ class Parser:
         self.depth = 0
         self.left = MAX_PARTS
         self.flags: frozenset[str] = frozenset()
+        self.names: set[str] = set()
+        self.last_posix = len(text)
 
     def count(self) -> None:
         """One more part; raises BadPattern where there are too many."""
@@ -158,12 +108,14 @@ class Parser:
                 end = self.text.find("\\E", self.at)
                 quoted = self.text[self.at : end] if end >= 0 else self.text[self.at :]
                 self.at = end + 2 if end >= 0 else len(self.text)
-                parts.extend(self.literal(c) for c in quoted)
-                if not parts or not quoted:
-                    continue
-            else:
-                parts.append(self.atom())
-            parts[-1] = self.repeated(parts[-1])
+                for c in quoted:
+                    self.count()
+                    parts.append(self.literal(c))
+            elif (atom := self.atom()) is not None:
+                parts.append(atom)
+            # Also after what is nothing: a quantifier repeats what is before it.
+            if parts:
+                parts[-1] = self.repeated(parts[-1])
         return Regexp("concat", tuple(parts)) if parts else _EMPTY
 
     def repeated(self, node: Regexp) -> Regexp:
@@ -174,26 +126,29 @@ class Parser:
         at = self.at
         if self.bounds() is not None:
             raise BadPattern(f"repetition of a repetition at {at}")
-        return Regexp("repeat", (node,), low=bounds[0], high=bounds[1])
+        if node.height >= MAX_DEPTH:
+            raise BadPattern(f"a part is repeated more than {MAX_DEPTH} times over")
+        return Regexp("repeat", (node,), low=bounds[0], high=bounds[1], height=node.height + 1)
 
     def bounds(self) -> tuple[int, int] | None:
         """What a quantifier says, None when there is none; ``{`` that begins no quantifier is a literal."""
         for sign, bounds in (("*", (0, -1)), ("+", (1, -1)), ("?", (0, 1))):
             if self.take(sign):
                 return bounds
-        if not self.peek("{"):
+        counts = _COUNTS.match(self.text, self.at)
+        if counts is None:
             return None
-        close = self.text.find("}", self.at)
-        low, comma, high = self.text[self.at + 1 : max(close, self.at + 1)].partition(",")
-        if not _is_number(low) or (high and not _is_number(high)):
-            return None
-        self.at = close + 1
+        self.at = counts.end()
+        low, comma, high = counts.groups()
+        if max(len(low), len(high or "")) > _MOST_DIGITS:
+            raise BadPattern(f"the limit of repetitions is {MAX_REPEAT}")
         bounds = (int(low), int(low) if not comma else int(high) if high else -1)
         if max(bounds) > MAX_REPEAT or 0 <= bounds[1] < bounds[0]:
-            raise BadPattern(f"repetition {{{low}{comma}{high}}} is not possible, the limit is {MAX_REPEAT}")
+            raise BadPattern(f"repetition {counts[0]} is not possible, the limit is {MAX_REPEAT}")
         return bounds
 
-    def atom(self) -> Regexp:
+    def atom(self) -> Regexp | None:
+        """None for flags, which are no part of the pattern."""
         self.count()
         c = self.next("an expression")
         if c == "(":
@@ -201,24 +156,22 @@ class Parser:
         if c == "[":
             return Regexp("char", test=self.char_class())
         if c == ".":
-            return (
-                Regexp("char", test=lambda c: True) if "s" in self.flags else self.char(_one_of(frozenset("\n"), True))
-            )
-        if c in "*+?":
+            return Regexp("char", test=_any if "s" in self.flags else "\n".__ne__)
+        if c in "*+?" or (c == "{" and _COUNTS.match(self.text, self.at - 1)):
             raise BadPattern(f"nothing to repeat at {self.at - 1}")
         if c == "^":
             return Regexp("assert", op="line start" if "m" in self.flags else "start")
         if c == "$":
             return Regexp("assert", op="line end" if "m" in self.flags else "end")
+        if c == "{" and self.bounds() is not None:  # to RE2/J it was a quantifier that failed
+            raise BadPattern("a brace is repeated")
         return self.escape() if c == "\\" else self.literal(c)
 
     def literal(self, c: str) -> Regexp:
-        return self.char(c.__eq__)
+        alike = cases(c) if "i" in self.flags else (c,)
+        return Regexp("char", test=frozenset(alike).__contains__ if len(alike) > 1 else c.__eq__)
 
-    def char(self, test: Test) -> Regexp:
-        return Regexp("char", test=_folded(test) if "i" in self.flags else test)
-
-    def group(self) -> Regexp:
+    def group(self) -> Regexp | None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadPattern(f"groups are nested more than {MAX_DEPTH} deep")
@@ -226,11 +179,12 @@ class Parser:
         if self.take("?"):
             if self.take("P<") or (self.peek("<") and not self.peek("<=") and not self.peek("<!") and self.take("<")):
                 name = self.upto(">", "a group's name")
-                if not name.isidentifier():
-                    raise BadPattern(f"{name!r} is no name of a group")
+                if not _GROUP_NAME.fullmatch(name) or name in self.names:
+                    raise BadPattern(f"{name[:50]!r} is no name of a group, or another group has it")
+                self.names.add(name)
             elif self.inline_flags():
                 self.depth -= 1
-                return _EMPTY
+                return None
         node = self.alternation()
         if not self.take(")"):
             raise BadPattern("a group is not closed")
@@ -244,7 +198,7 @@ class Parser:
         while True:
             c = self.next("a group's flags")
             if c == "-" and not off:
-                off = True
+                off, target = True, 0
             elif c in "imsU":
                 (on.discard if off else on.add)(c)
                 target += 1
@@ -267,37 +221,34 @@ class Parser:
         if c in assertions:
             return Regexp("assert", op=assertions[c])
         test = self.escaped_class(c)
-        return self.char(test) if test is not None else self.literal(self.escaped_char(c))
+        return self.literal(self.escaped_char(c)) if test is None else Regexp("char", test=test)
 
-    def escaped_class(self, c: str) -> Test | None:
-        if c.lower() in _PERL:
-            return _one_of(_PERL[c.lower()], c.isupper())
+    def escaped_class(self, c: str) -> Named | None:
+        if c.lower() in PERL:
+            return Named(PERL[c.lower()].__contains__, negated=c.isupper(), folds="i" in self.flags)
         if c not in "pP":
             return None
         name = self.upto("}", "a Unicode class") if self.take("{") else self.next("a Unicode class")
         negated = (c == "P") != name.startswith("^")
-        name = name.removeprefix("^")
-        if len(name) > 2 or name[:1] not in "LMNPSZC":
-            raise BadPattern(f"Unicode class {name!r} is not supported")
-        from unicodedata import category  # a shared library that hardly any pattern needs
-
-        return lambda c: category(c).startswith(name) != negated
+        test = unicode_class(name.removeprefix("^"))
+        if test is None:
+            raise BadPattern(f"Unicode class {name[:50]!r} is not known")
+        return Named(test, negated, folds="i" in self.flags)
 
     def escaped_char(self, c: str) -> str:
         if c in _ESCAPED:
             return _ESCAPED[c]
         if c == "x":
             digits = self.upto("}", "\\x{…}") if self.take("{") else self.next("\\x") + self.next("\\x")
-            try:
-                return chr(int(digits, 16))
-            except (ValueError, OverflowError):
-                raise BadPattern(f"\\x{digits} is no character") from None
-        if c == "0" or (c in "1234567" and self.text[self.at : self.at + 1] in tuple("01234567")):
+            if not _HEX.fullmatch(digits) or len(digits.lstrip("0")) > 6 or int(digits, 16) > sys.maxunicode:
+                raise BadPattern(f"\\x{digits[:50]} is no character")
+            return chr(int(digits, 16))
+        if c == "0" or (c in "1234567" and self.text[self.at : self.at + 1] in _OCTAL):
             digits = c
-            while len(digits) < 3 and self.text[self.at : self.at + 1] in tuple("01234567"):
+            while len(digits) < 3 and self.text[self.at : self.at + 1] in _OCTAL:
                 digits += self.next("an octal escape")
             return chr(int(digits, 8))
-        if c.isascii() and not c.isalnum():
+        if not (c.isascii() and c.isalnum()):
             return c
         raise BadPattern(f"\\{c} is not supported")
 
@@ -305,17 +256,15 @@ class Parser:
         negated = self.take("^")
         characters: set[str] = set()
         ranges: list[tuple[str, str]] = []
-        named: dict[str, Test] = {}
+        named: dict[str, Named] = {}
         first = True
         while first or not self.take("]"):
             first = False
             self.count()
             at = self.at
-            if self.take("[:"):
-                name = self.upto(":", "a POSIX class")
-                if not self.take("]") or name.removeprefix("^") not in _POSIX:
-                    raise BadPattern(f"[:{name}:] is no class")
-                named[name] = _one_of(_POSIX[name.removeprefix("^")], name.startswith("^"))
+            posix = self.posix_class()
+            if posix is not None:
+                named[self.text[at : self.at]] = posix
                 continue
             c = self.next("a class")
             if c == "\\":
@@ -332,6 +281,20 @@ class Parser:
                 ranges.append((c, high))
         return BracketClass(characters, ranges, list(named.values()), folds="i" in self.flags, negated=negated)
 
+    def posix_class(self) -> Named | None:
+        """``[:alpha:]`` within brackets; ``[:`` without an end is two characters."""
+        if not self.peek("[:") or self.at > self.last_posix:
+            return None
+        close = self.text.find(":]", self.at + 2)
+        if close < 0:
+            self.last_posix = self.at  # nor is there one for those that follow
+            return None
+        name, self.at = self.text[self.at + 2 : close], close + 2
+        if name.removeprefix("^") not in POSIX:
+            raise BadPattern(f"[:{name[:50]}:] is no class")
+        has = POSIX[name.removeprefix("^")].__contains__
+        return Named(has, negated=name.startswith("^"), folds="i" in self.flags)
+
     def end_of_range(self, low: str) -> str:
         """The last character of the range that begins with `low`, itself where none does."""
         if not self.peek("-") or self.peek("-]"):
@@ -343,7 +306,3 @@ class Parser:
         if high < low:
             raise BadPattern(f"{low}-{high} is no range")
         return high
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 4

@@ -7,19 +7,24 @@ Kafka uses RE2/J (KIP-848, KIP-1152) because a pattern from outside must not be 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from minibroker.coordinators.pattern_syntax import MAX_PARTS, WORD, BadPattern, BracketClass, Parser, Regexp, Test
+from minibroker.coordinators.pattern_classes import WORD, BracketClass, Named, Test
+from minibroker.coordinators.pattern_syntax import MAX_PARTS, BadPattern, Parser, Regexp
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import UNHURRIED, Pace
 
 _MAX_EMITTED: Final = 4 * MAX_PARTS
 MAX_STEPS: Final = 100_000
 """Instructions that a pattern may visit while it goes through many names, some 30 ms. Time linear to the text is not
 little time: the instructions of a pattern such as ``((a?){10}){100}`` are all alive at each character. A character
 that leads from a known state to another visits none."""
+_LONG: Final = 200
+_MANY_NAMES: Final = 1000
+_MOST_AT_ONCE: Final = 20_000
 MOST_KEPT: Final = 10_000
 """Instructions and transitions of known states that are kept, about a megabyte; beyond it all are forgotten."""
 
@@ -77,9 +82,15 @@ class Pattern:
 
         return matches
 
-    def matching(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of `names` that match. Raises as `search`."""
-        return frozenset(filter(self.search(), names))
+    def matching(self, names: Iterable[str], pace: Pace = UNHURRIED) -> frozenset[str]:
+        """Those of `names` that match. pace: called at each. Raises as `search`."""
+        matches = self.search()
+        found = set()
+        for name in names:
+            pace(1)
+            if matches(name):
+                found.add(name)
+        return frozenset(found)
 
     def fullmatch(self, text: str) -> bool:
         """Without a limit."""
@@ -115,7 +126,7 @@ class Pattern:
                 continue
             if test not in passed:  # a repetition has the same one many times
                 passed[test] = test(c)
-                steps += test.cost if isinstance(test, BracketClass) else 0
+                steps += test.cost if isinstance(test, BracketClass | Named) else 0
             if passed[test]:
                 alive.add(at + 1)
         following = self._state(frozenset(alive), _before(c) if self._asserts else "") if alive else None
@@ -185,8 +196,14 @@ class Pattern:
             self._program[leave].jumps = (len(self._program),)
 
     def _emit_repetition(self, node: Regexp, low: int, high: int) -> None:
+        again = 0
         for _ in range(low):
+            again = len(self._program)
             self._emit(node)
+        if high < 0 < low:  # the last copy is the one that is repeated: a second one would double at each depth
+            split = self._add(_Instruction())
+            self._program[split].jumps = (again, split + 1)
+            return
         if high < 0:
             split = self._add(_Instruction())
             self._emit(node)
@@ -220,6 +237,16 @@ def _holds(op: str, before: str, after: str) -> bool:
     return boundary if op == "word boundary" else not boundary
 
 
+def takes_long(text: str | None, names: Collection[str]) -> bool:
+    """Whether compiling a pattern and matching it with `names` is work for another thread, by what it may take at most:
+    each character of a name visits as many instructions as the pattern has characters, or more where it counts."""
+    if not text:
+        return False
+    if len(text) > _LONG or "{" in text or len(names) > _MANY_NAMES:
+        return True
+    return len(text) * sum(map(len, names)) > _MOST_AT_ONCE
+
+
 def compile_pattern(text: str | None) -> Pattern | None:
     """The pattern a client sent; None and "" stand for no pattern. Raises ApiError(INVALID_REGULAR_EXPRESSION)."""
     if not text:
@@ -227,7 +254,10 @@ def compile_pattern(text: str | None) -> Pattern | None:
     try:
         return _compiled(text)
     except BadPattern as error:
-        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {error}") from None
+        reason = str(error)
+    except RecursionError:
+        reason = "it is nested too deep"
+    raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {reason}")
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,9 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, INVAL
 
 from __future__ import annotations
 
-from minibroker.coordinators.patterns import compile_pattern
+from collections.abc import Callable, Sequence
+
+from minibroker.coordinators.patterns import compile_pattern, takes_long
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.handlers.auth_helper import authorize
@@ -15,6 +17,7 @@ from minibroker.kernel.turns import STEP
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import Pace
 
 _Described = m.DescribeTransactionsResponse.TransactionState
 _Topic = m.DescribeTransactionsResponse.TopicData
@@ -66,15 +69,15 @@ async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -
     unknown: list[str] = []
     found = []
     try:
-        pattern = compile_pattern(request.transactional_id_pattern)
+        entries = ctx.broker.coordinators.transactions.entries()
         wanted = queries.TransactionFilter(
             states=frozenset(request.state_filters),
             producer_ids=frozenset(request.producer_id_filters),
             longer_than_ms=request.duration_filter,
-            matches=pattern.search() if pattern is not None else None,
+            matches=await _matches(ctx, request.transactional_id_pattern, [name for name, _ in entries]),
         )
         now_ms = ctx.broker.clock.now_ms()
-        for transactional_id, entry in ctx.broker.coordinators.transactions.entries():
+        for transactional_id, entry in entries:
             await STEP
             if wanted.passes(transactional_id, entry, now_ms):
                 found.append(
@@ -93,3 +96,17 @@ async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -
         unknown_state_filters=unknown,
         transaction_states=found,
     )
+
+
+async def _matches(ctx: RequestContext, text: str | None, names: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether an id of `names` matches the pattern; None without one. Raises INVALID_REGULAR_EXPRESSION."""
+    if not takes_long(text, names):
+        pattern = compile_pattern(text)
+        return None if pattern is None else pattern.search()
+
+    def work(pace: Pace) -> frozenset[str]:
+        pattern = compile_pattern(text)
+        assert pattern is not None
+        return pattern.matching(names, pace)
+
+    return (await ctx.broker.executor.compute(work)).__contains__

@@ -15,7 +15,7 @@ from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.change import Change
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup, Resolved, metadata_hash
 from minibroker.coordinators.groups.environment import Environment, TimerKey
-from minibroker.coordinators.patterns import compile_pattern
+from minibroker.coordinators.patterns import compile_pattern, takes_long
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -26,8 +26,6 @@ log = get_logger(__name__)
 
 MIN_INTERVAL_MS = 10_000
 """Between two times that a group's expressions are matched (Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
-MANY_TOPICS = 1000
-"""More than these are matched on another thread."""
 
 
 class Subscribed(Enum):
@@ -100,7 +98,7 @@ class Expressions:
         if group is None or not wanted.expressions & group.expression_uses.keys():
             self._asked.discard(wanted.group_id)
             return CoordinatorResult(None)
-        if len(image.topics) <= MANY_TOPICS:
+        if not any(takes_long(expression, image.topics) for expression in wanted.expressions):
             self._asked.discard(wanted.group_id)
             return CoordinatorResult(None, tuple(_resolved(group, image, wanted, self._env.now_ms())))
         work = partial(_resolved, group.copy(), image, wanted, self._env.now_ms())

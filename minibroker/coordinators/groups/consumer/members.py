@@ -20,6 +20,7 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
+from minibroker.coordinators.patterns import takes_long
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
@@ -74,12 +75,16 @@ class ConsumerMembers:
         return outcome
 
     def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether a heartbeat is decided on another thread, because it computes a large assignment."""
+        """Whether a heartbeat is decided on another thread, because it computes a large assignment or brings
+        an expression that takes long."""
         group = self._groups.get(request.group_id)
         if request.member_epoch < JOIN_EPOCH or isinstance(group, ClassicGroup):
             return False
         group = group or ConsumerGroup(request.group_id)
-        return not _says_nothing_new(request, group, self._env.image()) and _is_large(request, group, self._env.image())
+        image = self._env.image()
+        if takes_long(request.subscribed_topic_regex, image.topics):
+            return True
+        return not _says_nothing_new(request, group, image) and _is_large(request, group, image)
 
     def aside(
         self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
