@@ -260,6 +260,6 @@ def compile_pattern(text: str | None) -> Pattern | None:
     raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {reason}")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _compiled(text: str) -> Pattern:
     return Pattern(text)

@@ -32,8 +32,12 @@ class HeldExecutor:
 
     def work(self) -> None:
         work, outcome = self._queue.popleft()
-        result = work()
-        self._queue.appendleft((lambda: result, outcome))
+        done: Deferred[Any] = Deferred()
+        try:
+            done.resolve(work())
+        except Exception as error:
+            done.fail(error)
+        self._queue.appendleft((done.result, outcome))
 
     def run(self) -> None:
         work, outcome = self._queue.popleft()

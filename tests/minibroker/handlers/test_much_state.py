@@ -15,6 +15,7 @@ from minibroker_protocol.messages.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
 )
+from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minibroker_protocol.messages.groups import (
     FindCoordinatorRequest,
     JoinGroupRequest,
@@ -54,7 +55,7 @@ def listed(loop: WatchedLoop, pattern: str | None) -> ListTransactionsResponse:
 
 
 def test_the_transactions_of_a_broker_are_listed_in_turns(loop: WatchedLoop) -> None:
-    for pattern, count in ((None, IDS), ("id-.*", IDS), (r"(?i)ID-\d*7-.", IDS // 10), ("id", 0)):
+    for pattern, count in ((None, IDS), ("id-.*", IDS), (r"(?i)ID-\d*7-\p{Han}", IDS // 10), ("id", 0)):
         assert len(listed(loop, pattern).transaction_states) == count
         assert len(loop.turns) > IDS // MOST_AT_ONCE, "others have their turn in between"
         assert max(loop.turns) < MOST_CALLS
@@ -69,6 +70,36 @@ def test_a_pattern_over_all_transactional_ids_has_one_limit(loop: WatchedLoop) -
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert answer.transaction_states == []
     assert max(loop.turns) < 5 * MOST_CALLS
+
+
+def joined(loop: WatchedLoop, expression: str) -> int:
+    """The error code of a member's heartbeat, after which the group's expressions are matched."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
+        subscribed_topic_regex=expression,
+    )  # fmt: skip
+    answer = loop.cluster.decode(ConsumerGroupHeartbeatRequest, 1, loop.serve(request, 1))
+    assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+    turns = loop.turns.copy()
+    loop.pass_time(10_001)
+    loop.turns += turns
+    return answer.error_code
+
+
+@pytest.mark.parametrize("long", ["|".join(f"topic-{number}" for number in range(400)), "(?:id-[0-9]{4}.){1,9}"])
+def test_a_long_pattern_is_not_compiled_in_a_turn_of_the_loop(loop: WatchedLoop, long: str) -> None:
+    loop.serve(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    loop.cluster.timers.advance(100)
+    assert joined(loop, "[a-b]") == ErrorCode.NONE  # imports what is needed
+    assert joined(loop, "[b-c]") == ErrorCode.NONE
+    short = max(loop.turns)
+    assert joined(loop, long) == ErrorCode.NONE
+    assert joined(loop, f"{long}(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert max(loop.turns) < short + 200
+    listed(loop, "id-.*")
+    short = max(loop.turns)
+    listed(loop, f"{long}.")
+    assert max(loop.turns) < short + 200
 
 
 def test_a_list_of_members_leaves_in_turns_and_is_answered_whole() -> None:
