@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -201,10 +201,22 @@ class Faults(CommandGroup):
                     fault._final = given
         self._set = []
 
-    def verify(self) -> None:
-        """Remove all rules. Raises NeverFired when one that was set here has not acted."""
-        mine = self._set
-        self.clear()
+    @property
+    def expected(self) -> Sequence[Fault]:
+        """The rules that were set here and must act; without those that `verify` has looked at."""
+        return tuple(self._set)
+
+    def verify(self, rules: Collection[Fault] | None = None) -> None:
+        """Remove all rules, or only `rules` that were set here. Raises NeverFired when one that was set here has not
+        acted."""
+        if rules is None:
+            mine = self._set
+            self.clear()
+        else:
+            mine = [fault for fault in self._set if fault in rules]
+            self._set = [fault for fault in self._set if fault not in rules]
+            for fault in mine:
+                fault.remove()
         for fault in mine:
             fault.check()
 

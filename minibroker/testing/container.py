@@ -6,6 +6,7 @@ import io
 import secrets
 import tarfile
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 from minibroker.kernel.extras import hint
@@ -86,6 +87,15 @@ class MinibrokerContainer(DockerContainer, Controlled):
         strategy.with_startup_timeout(int(timeout))
         strategy.wait_until_ready(self)
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._control is not None:
+                self._control.faults.verify()
+        finally:
+            super().__exit__(kind, error, trace)
 
     def _copy_start_script(self) -> None:
         alias = next(iter(self._network_aliases or []), None) or "$(hostname)"

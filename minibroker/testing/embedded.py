@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minibroker.config.types import ConfigError, parse_address
 from minibroker.control.reading import Controlled
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
+from minibroker.testing import brokers_of_test
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
@@ -55,6 +56,9 @@ class Minibroker(Controlled):
     in a child process, which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for
     `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show what
     happens in a browser, at `page_url`.
+
+    A ``with`` or ``async with`` block that ends without an error raises NeverFired when a rule that was set in it has
+    not acted (`Faults.verify`).
 
     Raises ConfigError for invalid options, when constructed; StartError when the broker cannot start.
     """
@@ -185,7 +189,11 @@ class Minibroker(Controlled):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            if kind is None and self._has_rules:
+                self.faults.verify()
+        finally:
+            self.stop()
 
     # -- from coroutines -----------------------------------------------------------------------------------------------
 
@@ -201,6 +209,13 @@ class Minibroker(Controlled):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            if kind is None and self._has_rules:
+                await asyncio.to_thread(self.faults.verify)
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
         runner = self._release()
         if runner is not None:
             try:
@@ -238,8 +253,19 @@ class Minibroker(Controlled):
         self._bootstrap_servers = bootstrap_servers
         if self._record:
             self.control.record(self._record)
+        brokers_of_test.started(self)
+
+    @property
+    def records_exchanges(self) -> bool:
+        """Whether it keeps exchanges for `requests` because of `record`."""
+        return self._record > 0
+
+    @property
+    def _has_rules(self) -> bool:
+        return self._control is not None and bool(self._control.faults.expected)
 
     def _release(self) -> Runner | None:
+        brokers_of_test.stopping(self)
         runner, self._runner = self._runner, None
         self._bootstrap_servers = ""
         self._control = None

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from minibroker.kernel.words import near
+from minibroker.testing import brokers_of_test
+from minibroker.testing.brokers_of_test import BrokersOfTest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +33,7 @@ _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
 _EXCHANGES_KEPT = 2000
-_BROKER = pytest.StashKey["Minibroker"]()
+_BROKERS = pytest.StashKey[BrokersOfTest]()
 _TRACES: pytest.StashKey[Path] = pytest.StashKey()
 
 Factory = Callable[..., Any]
@@ -89,6 +91,7 @@ def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Mi
         key = repr(sorted(options.items()))
         if key not in running:
             running[key] = Minibroker(**options).start()
+            brokers_of_test.pooled(running[key])
         return running[key]
 
     yield pool
@@ -125,11 +128,18 @@ def minibroker_cluster(request: pytest.FixtureRequest, minibroker_pool: Factory)
 
 
 @pytest.fixture
-def bootstrap_servers(request: pytest.FixtureRequest) -> str:
-    """``HOST:PORT`` of `minibroker`, or of `minibroker_cluster` in a test that asks for that."""
+def minibroker_of_test(request: pytest.FixtureRequest) -> Minibroker:
+    """The broker of this test: `minibroker_cluster` in a test that asks for that, else `minibroker`. Topics and
+    clients of the plugin are on it; a fixture of this name of your own puts them on another."""
     wanted = "minibroker_cluster" if "minibroker_cluster" in request.fixturenames else "minibroker"
-    servers: str = request.getfixturevalue(wanted).bootstrap_servers
-    return servers
+    broker: Minibroker = request.getfixturevalue(wanted)
+    return broker
+
+
+@pytest.fixture
+def bootstrap_servers(minibroker_of_test: Minibroker) -> str:
+    """``HOST:PORT`` of `minibroker_of_test`."""
+    return minibroker_of_test.bootstrap_servers
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -174,7 +184,7 @@ def _rule(text: str) -> dict[str, Any]:
 
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
     """The broker for one test; afterwards everything the test changed but its records is undone."""
-    request.node.stash[_BROKER] = broker
+    request.node.stash[_BROKERS].lent.append(broker)
     with suppress(pytest.FixtureLookupError):  # pytest -p no:tmpdir
         request.node.stash[_TRACES] = request.getfixturevalue("tmp_path_factory").getbasetemp() / "minibroker"
     broker.control.record(_EXCHANGES_KEPT)
@@ -191,32 +201,46 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Know every broker that runs while the test does."""
+    with BrokersOfTest() as brokers:
+        item.stash[_BROKERS] = brokers
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A rule that never acted fails the test that set it."""
+    brokers = item.stash[_BROKERS]
+    brokers.begin_call()
     yield
-    broker = item.stash.get(_BROKER, None)
-    if broker is not None:
-        broker.faults.verify()
+    brokers.verify()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add the exchanges that matter to the report of a failed test."""
     report = yield
-    broker = item.stash.get(_BROKER, None)
-    if broker is not None and report.failed:
+    if report.failed:
         with suppress(Exception):  # a report without this is better than none
-            report.sections.append(("minibroker: what was refused", _exchanges(item, broker)))
+            report.sections += _sections(item)
     return report
 
 
-def _exchanges(item: pytest.Item, broker: Minibroker) -> str:
+def _sections(item: pytest.Item) -> list[tuple[str, str]]:
+    """Title and text for each broker of the test; with several, the title has the address."""
     from minibroker.testing.failure_report import report
 
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", item.nodeid.rpartition("/")[2])[-100:]
-    file = item.stash[_TRACES] / f"{name}.jsonl" if _TRACES in item.stash else None
-    exchanges = broker.control.exchanges(_EXCHANGES_KEPT)
-    return report(exchanges, item.config.getoption("--minibroker-exchanges"), file)
+    most = item.config.getoption("--minibroker-exchanges")
+    recorded = item.stash[_BROKERS].exchanges()
+    sections = []
+    for number, (servers, exchanges) in enumerate(recorded, 1):
+        numbered = f"{name}-{number}" if len(recorded) > 1 else name
+        file = item.stash[_TRACES] / f"{numbered}.jsonl" if _TRACES in item.stash else None
+        title = "minibroker: what was refused" + (f" at {servers}" if len(recorded) > 1 else "")
+        sections.append((title, report(exchanges, most, file)))
+    return sections
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -234,13 +258,12 @@ def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def unique_topic(unique_name: Callable[[str], str], bootstrap_servers: str, request: pytest.FixtureRequest) -> str:
+def unique_topic(unique_name: Callable[[str], str], minibroker_of_test: Minibroker) -> str:
     """The name of a topic that exists and is empty, with one partition on up to three brokers. For others give a
     `unique_name` to ``minibroker.state.create_topic(topic=…, partitions=…)``."""
     name = unique_name("topic")
-    broker = request.node.stash[_BROKER]
-    replicas = min(_REPLICAS, len(broker.control.describe()["brokers"]))
-    broker.state.create_topic(topic=name, replication_factor=replicas)
+    replicas = min(_REPLICAS, len(minibroker_of_test.control.describe()["brokers"]))
+    minibroker_of_test.state.create_topic(topic=name, replication_factor=replicas)
     return name
 
 

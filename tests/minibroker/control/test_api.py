@@ -184,14 +184,14 @@ def test_the_names_of_the_api() -> None:
 
 NAMES = {
     "Minibroker": """
-        bootstrap_servers cluster control metrics_url page_url refusals start stop
+        bootstrap_servers cluster control metrics_url page_url records_exchanges refusals start stop
     """,
     "Controlled": """
         clock committed committed_async control faults records records_async requests requests_async state
         transactions transactions_async wait_for_records wait_for_records_async
     """,
     "Faults": """
-        clear inject list verify
+        clear expected inject list verify
     """,
     "Fault": """
         check fired held hits matched release remove wait wait_async

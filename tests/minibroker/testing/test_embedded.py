@@ -20,6 +20,7 @@ import pytest
 
 import minibroker
 from minibroker import ConfigError, Minibroker, StartError
+from minibroker.control.client import NeverFired
 from minibroker_protocol.messages import MetadataRequest, MetadataResponse
 
 KINDS: list[dict[str, Any]] = [{}, {"ephemeral": True}, {"process": True}, {"config": {"minibroker.uvloop": False}}]
@@ -306,3 +307,20 @@ def test_a_release_reaches_a_child_process() -> None:
     assert "--as-version 3.9" in " ".join(_arguments(make_options(as_version="3.9")))
     with pytest.raises(ConfigError, match=r"'0\.9' is not one of"):
         Minibroker(as_version="0.9")
+
+
+def test_a_rule_that_never_acted_fails_the_block() -> None:
+    async def by_coroutines() -> None:
+        async with Minibroker(ephemeral=True) as broker:
+            broker.faults.inject("EndTxn", "drop_reply")
+
+    with pytest.raises(NeverFired), Minibroker(ephemeral=True) as broker:
+        broker.faults.inject("EndTxn", "drop_reply")
+    assert repr(broker) == "<Minibroker that is not running>"
+    with pytest.raises(NeverFired):
+        asyncio.run(by_coroutines())
+    with Minibroker(ephemeral=True) as broker:
+        broker.faults.inject("EndTxn", "drop_reply", expected=False)
+    with pytest.raises(ZeroDivisionError), Minibroker(ephemeral=True) as broker:
+        broker.faults.inject("EndTxn", "drop_reply")
+        _ = 1 // 0

@@ -193,6 +193,55 @@ def test_a_fault_that_never_acts_fails_its_test_and_no_other(pytester: pytest.Py
     result.stdout.fnmatch_lines(["*NeverFired: fault 1 (drop_reply on *EndTxn*never acted: 0 requests fitted*"])
 
 
+def test_every_broker_of_a_test_is_verified_and_reported(pytester: pytest.Pytester) -> None:
+    """Whichever fixture was asked for last, and those that a test or a fixture of its own runs."""
+    result = run(
+        pytester,
+        """
+        import pytest
+        from minibroker import Minibroker
+        from minibroker.faults import DropReply
+
+        @pytest.fixture(scope="module")
+        def own():
+            with Minibroker(record=100, topics={"early": 1}) as broker:
+                yield broker
+
+        @pytest.mark.parametrize("which", [0, 1])
+        def test_one_of_two(minibroker, minibroker_cluster, which):
+            (minibroker, minibroker_cluster)[which].faults.inject("EndTxn", DropReply())
+
+        def test_own(own):
+            own.faults.inject("Heartbeat", DropReply())
+
+        def test_in_a_block():
+            with Minibroker() as broker:
+                broker.faults.inject("JoinGroup", DropReply())
+
+        def test_after(own, minibroker, minibroker_cluster):
+            pass
+
+        def test_fails(own, minibroker, minibroker_cluster, confluent_admin, minibroker_of_test):
+            assert minibroker_of_test is minibroker_cluster
+            confluent_admin.list_topics(timeout=10)
+            from confluent_kafka.admin import AdminClient
+            AdminClient({"bootstrap.servers": own.bootstrap_servers}).list_topics(timeout=10)
+            with Minibroker(record=10) as stopped:
+                AdminClient({"bootstrap.servers": stopped.bootstrap_servers}).list_topics(timeout=10)
+            assert False
+        """,
+    )
+    result.assert_outcomes(passed=1, failed=5)
+    never = re.findall(r"^E  .*NeverFired: fault 1 \(drop_reply on api=\['(\w+)'\]", "\n".join(result.outlines), re.M)
+    assert never == ["EndTxn", "EndTxn", "Heartbeat", "JoinGroup"]
+    titles = [line for line in result.outlines if "minibroker: what was refused at " in line]
+    assert len(titles) == 4 + 2 * 2  # the last test's, and those of the two tests with two brokers
+    last = "\n".join(result.outlines).rpartition("test_fails(")[2]
+    assert last.count("no client sent a request") == 1
+    assert len(re.findall(r"\d exchanges, as a page", last)) == 3
+    assert not [line for line in result.outlines if line.startswith("minibroker/testing")]
+
+
 def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

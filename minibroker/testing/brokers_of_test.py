@@ -1,0 +1,92 @@
+"""Which brokers a test uses, for the pytest plugin: those that its fixtures lend, and those that it runs itself.
+
+`Minibroker` says here when it has started and when it is about to stop; imports nothing of a broker.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from minibroker.control.client import Fault
+    from minibroker.testing.embedded import Minibroker
+
+RUNNING: Final[list[Minibroker]] = []
+"""Brokers of this process that run and belong to no fixture of the plugin, the oldest first."""
+_KEPT: Final = 2000
+__tracebackhide__ = True  # pytest shows the line of the test
+_tests: Final[list[BrokersOfTest]] = []
+
+
+class BrokersOfTest:
+    """The brokers of one test, from its set-up to its last tear-down. lent: by the plugin's fixtures."""
+
+    def __init__(self) -> None:
+        self.lent: list[Minibroker] = []
+        self._seen = {id(broker): _last_number(broker) for broker in RUNNING}
+        self._stopped: list[tuple[str, list[dict[str, Any]]]] = []
+        self._set_before: set[Fault] = set()
+
+    def __enter__(self) -> BrokersOfTest:
+        _tests.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _tests.remove(self)
+
+    def begin_call(self) -> None:
+        """The test function is about to run: rules that are set already belong to its fixtures."""
+        self._set_before = {fault for broker in RUNNING for fault in broker.faults.expected}
+
+    def verify(self) -> None:
+        """Remove the rules of this test. Raises NeverFired when one of them has not acted, for the first of them."""
+        never: list[AssertionError] = []
+        for broker in [*self.lent, *RUNNING]:
+            rules = [fault for fault in broker.faults.expected if broker in self.lent or fault not in self._set_before]
+            try:
+                broker.faults.verify(None if broker in self.lent else rules)
+            except AssertionError as error:
+                never.append(error)
+        if never:
+            raise never[0]
+
+    def exchanges(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Bootstrap servers and this test's exchanges of each broker that records them."""
+        found = [(broker.bootstrap_servers, broker.control.exchanges(_KEPT)) for broker in self.lent]
+        own = [(broker.bootstrap_servers, self._own(broker)) for broker in RUNNING if broker.records_exchanges]
+        return found + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
+
+    def stopping(self, broker: Minibroker) -> None:
+        """Keep what it recorded."""
+        self._stopped.append((broker.bootstrap_servers, self._own(broker)))
+
+    def _own(self, broker: Minibroker) -> list[dict[str, Any]]:
+        return broker.control.exchanges(_KEPT, after=self._seen.get(id(broker), 0))
+
+
+def _last_number(broker: Minibroker) -> int:
+    with suppress(Exception):  # a child process that was killed
+        if broker.records_exchanges:
+            return max((int(exchange["number"]) for exchange in broker.control.exchanges(1)), default=0)
+    return 0
+
+
+def started(broker: Minibroker) -> None:
+    """It serves."""
+    RUNNING.append(broker)
+
+
+def stopping(broker: Minibroker) -> None:
+    """It is about to stop, or has not started."""
+    if broker in RUNNING:
+        RUNNING.remove(broker)
+        for test in _tests:
+            with suppress(Exception):  # a child process that was killed
+                if broker.records_exchanges:
+                    test.stopping(broker)
+
+
+def pooled(broker: Minibroker) -> None:
+    """It belongs to a fixture of the plugin, which lends it."""
+    RUNNING.remove(broker)
