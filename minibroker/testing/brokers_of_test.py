@@ -6,13 +6,29 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from minibroker.control.client import Fault
-    from minibroker.testing.embedded import Minibroker
+    from minibroker.control.client import Control, Fault, Faults
 
-RUNNING: Final[list[Minibroker]] = []
+
+class EmbeddedBroker(Protocol):
+    """What this sees of `Minibroker`."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def records_exchanges(self) -> bool: ...
+
+    @property
+    def control(self) -> Control: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+
+RUNNING: Final[list[EmbeddedBroker]] = []
 """Brokers of this process that run and belong to no fixture of the plugin, the oldest first."""
 _KEPT: Final = 2000
 __tracebackhide__ = True  # pytest shows the line of the test
@@ -23,7 +39,7 @@ class BrokersOfTest:
     """The brokers of one test, from its set-up to its last tear-down. lent: by the plugin's fixtures."""
 
     def __init__(self) -> None:
-        self.lent: list[Minibroker] = []
+        self.lent: list[EmbeddedBroker] = []
         self._seen = {id(broker): _last_number(broker) for broker in RUNNING}
         self._stopped: list[tuple[str, list[dict[str, Any]]]] = []
         self._set_before: set[Fault] = set()
@@ -57,27 +73,27 @@ class BrokersOfTest:
         own = [(broker.bootstrap_servers, self._own(broker)) for broker in RUNNING if broker.records_exchanges]
         return found + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
 
-    def stopping(self, broker: Minibroker) -> None:
+    def stopping(self, broker: EmbeddedBroker) -> None:
         """Keep what it recorded."""
         self._stopped.append((broker.bootstrap_servers, self._own(broker)))
 
-    def _own(self, broker: Minibroker) -> list[dict[str, Any]]:
+    def _own(self, broker: EmbeddedBroker) -> list[dict[str, Any]]:
         return broker.control.exchanges(_KEPT, after=self._seen.get(id(broker), 0))
 
 
-def _last_number(broker: Minibroker) -> int:
+def _last_number(broker: EmbeddedBroker) -> int:
     with suppress(Exception):  # a child process that was killed
         if broker.records_exchanges:
             return max((int(exchange["number"]) for exchange in broker.control.exchanges(1)), default=0)
     return 0
 
 
-def started(broker: Minibroker) -> None:
+def started(broker: EmbeddedBroker) -> None:
     """It serves."""
     RUNNING.append(broker)
 
 
-def stopping(broker: Minibroker) -> None:
+def stopping(broker: EmbeddedBroker) -> None:
     """It is about to stop, or has not started."""
     if broker in RUNNING:
         RUNNING.remove(broker)
@@ -87,6 +103,6 @@ def stopping(broker: Minibroker) -> None:
                     test.stopping(broker)
 
 
-def pooled(broker: Minibroker) -> None:
+def pooled(broker: EmbeddedBroker) -> None:
     """It belongs to a fixture of the plugin, which lends it."""
     RUNNING.remove(broker)
