@@ -13,14 +13,17 @@ from minibroker.client.connection import (
     Connection,
     ConnectionClosed,
     NotConnected,
+    Throttled,
     parse_address,
 )
-from minibroker.client.security import PLAINTEXT, Security
+from minibroker.client.security import PLAINTEXT, LoginFailed, Security
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 DEFAULT_TIMEOUT: Final = 30.0
 PATIENCE: Final = 30.0
 """Seconds until an error that should pass is given up."""
@@ -28,6 +31,10 @@ _COORDINATOR_SECONDS: Final = 2.5
 """How long a coordinator is asked for: its topic may just be in the making."""
 _PAUSE: Final = 0.05
 RETRIABLE: Final = frozenset(code for code in ErrorCode if code.retriable)
+
+
+class NoSuchPartition(ApiError):
+    """The cluster's metadata does not have the topic or partition: waiting does not help."""
 
 
 class ClusterClient:
@@ -38,6 +45,10 @@ class ClusterClient:
     """
 
     client_id = "minibroker"
+    patience = PATIENCE
+    """Seconds that `patiently` asks again, unless it is told otherwise."""
+    leader_patience = PATIENCE
+    """The same for requests to a partition's leader, and for the records that are read there."""
 
     def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT, security: Security = PLAINTEXT) -> None:
         self.bootstrap = [parse_address(text.strip()) for text in bootstrap.split(",")]
@@ -46,6 +57,8 @@ class ClusterClient:
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[tuple[str, int], Address | None] = {}
         self._brokers: dict[int, Address] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """Of topics, as of the last metadata that named them. Clusters older than Kafka 2.8 have none."""
         self._versions: dict[int, tuple[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,6 +92,8 @@ class ClusterClient:
             if closed and known:
                 return self.ask(address, request, response, version)
             place, said = f"{address[0]}:{address[1]}", str(error)
+            if isinstance(error, Throttled):
+                raise
             if closed and not self._brokers and self.security == PLAINTEXT:
                 said += "; does this listener want TLS or a password?"
             raise type(error)(said if place in said else f"{place}: {said}") from None
@@ -92,14 +107,16 @@ class ClusterClient:
             if address not in self._connections:
                 self._connections[address] = self.connect(address)
             yield self._connections[address]
+        except Throttled:
+            raise  # the broker would count a new connection to the same client
         except BrokerFailed:
             if address in self._connections:
                 self._connections.pop(address).close()
             raise
 
     def ask_any(self, request: Request, response: type[R], version: int) -> R:
-        """One request to the first bootstrap broker that answers."""
-        *others, last = self.bootstrap
+        """One request to the first broker that answers: of the bootstrap servers, then of those that metadata named."""
+        *others, last = dict.fromkeys([*self.bootstrap, *self._brokers.values()])
         for address in others:
             try:
                 return self.ask(address, request, response, version)
@@ -148,7 +165,11 @@ class ClusterClient:
         """The partitions of these topics, None for all, each with its leader's address; None without a leader."""
         found = {}
         for topic in self.metadata(topics).topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name}")
             require(topic.error_code, f"topic {topic.name}")
+            if bytes(topic.topic_id) != NO_ID:
+                self.topic_ids[topic.name or ""] = bytes(topic.topic_id)
             for partition in topic.partitions:
                 found[topic.name or "", partition.partition_index] = self._brokers.get(partition.leader_id)
         self._leaders |= found
@@ -157,7 +178,7 @@ class ClusterClient:
     def leader(self, topic: str, partition: int) -> Address:
         place = topic, partition
         if self._leaders.get(place) is None and place not in self.leaders([topic]):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}")
+            raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}")
         found = self._leaders[place]
         if found is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader now")
@@ -172,15 +193,42 @@ class ClusterClient:
         version: int,
         one: Callable[[R], Any],
     ) -> Any:
-        """The partition's part of the answer, which `one` picks. Asks again while its error is retriable."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
+        """The partition's part of the answer, which `one` picks. Asks again while its error is retriable, and while the
+        leader does not answer, for `leader_patience` seconds."""
+
+        def ask() -> Any:
             found = one(self.ask(self.leader(topic, partition), request, response, version))
-            if found.error_code not in RETRIABLE or time.monotonic() > deadline:
-                require(found.error_code, f"{topic}-{partition}", getattr(found, "error_message", None))
-                return found
-            self._leaders.pop((topic, partition), None)
-            time.sleep(_PAUSE)
+            require(found.error_code, f"{topic}-{partition}", getattr(found, "error_message", None))
+            return found
+
+        return self.patiently(ask, self.leader_patience, final=(NoSuchPartition,))
+
+    def patiently(
+        self, ask: Callable[[], T], patience: float | None = None, *, final: tuple[type[Exception], ...] = ()
+    ) -> T:
+        """Call `ask` again while its error is retriable or a broker is away. final: errors that are raised at once.
+        Leaders are looked up anew each time."""
+        deadline = time.monotonic() + (self.patience if patience is None else patience)
+        while True:
+            pause = _PAUSE
+            try:
+                return ask()
+            except (LoginFailed, *final):
+                raise
+            except BrokerFailed as error:
+                if isinstance(error, Throttled):
+                    pause = error.seconds
+                if time.monotonic() + pause > deadline:
+                    raise
+            except ApiError as error:
+                if not error.code.retriable or time.monotonic() > deadline:
+                    raise
+            self._leaders.clear()
+            self.pause(pause)
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long before the next try."""
+        time.sleep(seconds)
 
     def coordinator(self, key: str, key_type: int, *, patience: float = _COORDINATOR_SECONDS) -> tuple[int, Address]:
         """Node id and address; `key_type` as FindCoordinator has it: 0 of a group, 1 of a transactional id."""

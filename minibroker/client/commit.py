@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from minibroker.client.cluster import PATIENCE
-from minibroker.client.topics import LATEST
+from minibroker.client.topics import LATEST, Span
 from minibroker.client.transactional import Producer
 from minibroker.client.transactions import NO_OFFSET, TransactionsClient
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Log
@@ -86,17 +86,10 @@ def _batches(
     client: TransactionsClient, topic: str, partition: int, start: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Those of a partition from `start` up to its present end."""
-    end = client.offset(topic, partition, LATEST)
-    offset = start
-    while offset < end:
-        data = client.fetch(topic, partition, offset).data
-        after = offset
-        for position, header in iter_batches(data):
-            yield header, data[position : position + header.size]
-            after = header.next_offset
-        if after <= offset:
-            return
-        offset = after
+    end = client.position(topic, partition, LATEST)
+    for fetched in client.read(Span(topic, partition, start, end.offset, end.leader_epoch)):
+        for position, header in iter_batches(fetched.data):
+            yield header, fetched.data[position : position + header.size]
 
 
 def commit(client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int, state: str) -> str:

@@ -35,6 +35,17 @@ class NoResponse(BrokerFailed):
     """Nothing came within the time that was allowed."""
 
 
+class Throttled(BrokerFailed):
+    """A quota: the broker reads nothing of the connection for another `seconds` (KIP-219)."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message, seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 Address = tuple[str, int]
 _LARGEST_RESPONSE = 200 * 1024 * 1024
 _RECEIVE_BYTES = 1 << 20
@@ -65,6 +76,7 @@ class Connection:
         self.correlation_id = 0
         self._frames: list[bytearray] = []
         self._splitter = FrameSplitter(_LARGEST_RESPONSE)
+        self._muted_until = 0.0
         try:
             self._socket = socket.create_connection(address, timeout)
         except OSError as exc:
@@ -115,14 +127,24 @@ class Connection:
         return self._frames.pop(0)
 
     def ask(self, request: Request, version: int, client_id: str, timeout: float) -> Response:
-        """Send a request and return its response. Raises BrokerFailed."""
+        """Send a request and return its response. Raises BrokerFailed.
+
+        A connection that the broker has throttled is waited for, at most `timeout` seconds (KIP-219).
+        """
+        muted = self._muted_until - time.monotonic()
+        if muted > timeout:
+            raise Throttled(f"{client_id} is throttled by a quota for another {muted:.0f} s", muted)
+        if muted > 0:
+            time.sleep(muted)
         self.correlation_id += 1
         try:
             self.send_frame(encode_request(request, version, self.correlation_id, client_id))
             frame = self.receive(timeout)
             if int.from_bytes(frame[:4], "big", signed=True) != self.correlation_id:
                 raise BrokerFailed("the answer belongs to another request")
-            return decode_response(frame, request.__api_key__, version)
+            answer = decode_response(frame, request.__api_key__, version)
+            self._muted_until = time.monotonic() + getattr(answer, "throttle_time_ms", 0) / 1000
+            return answer
         except (BrokerFailed, Malformed) as exc:
             kind = type(exc) if isinstance(exc, BrokerFailed) else BrokerFailed
             raise kind(f"{type(request).__name__.removesuffix('Request')} v{version}: {exc}") from None

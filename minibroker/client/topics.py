@@ -1,58 +1,232 @@
-"""Batches and offsets of topics, read over a blocking connection with the oldest requests that every cluster serves."""
+"""Batches and offsets of topics, read over a blocking connection as a consumer reads them.
+
+A busy cluster is waited for: quotas, elections, a leader that has died and is not yet replaced. What waiting cannot
+bring back is an error of its own: a topic that was deleted and made again, records that retention deleted, and a log
+that was truncated.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from minibroker.client.cluster import ClusterClient
+from minibroker.client.cluster import ClusterClient, NoSuchPartition, require
+from minibroker.client.connection import BrokerFailed, Throttled
 from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import iter_batches
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-EARLIEST, LATEST = -2, -1
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 FETCH_BYTES: Final = 16 << 20
+FETCH_WAIT_MS: Final = 100
+NO_EPOCH: Final = -1
+_BY_NAME, _BY_ID = 11, 13
+"""Versions of Fetch."""
+_LOCAL_SINCE: Final = 8
+"""The version of ListOffsets that has EARLIEST_LOCAL."""
+_OTHER_ID: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+
+
+class Position(NamedTuple):
+    """An offset, and the epoch of the leader that answered with it (-1: it does not say)."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+
+
+class Span(NamedTuple):
+    """Offsets [start, stop) of a partition, of the topic with this id and as planned with a leader of this epoch (-1
+    and None: not known)."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    leader_epoch: int = NO_EPOCH
+    topic_id: bytes | None = None
 
 
 class Fetched(NamedTuple):
     """Whole batches, and what came with them. `aborted`: (producer id, first offset) of aborted transactions that
-    overlap, with read_committed only."""
+    overlap, with read_committed only. `end`: high watermark, or with read_committed the last stable offset."""
 
     data: memoryview
     log_start_offset: int
-    high_watermark: int
+    end: int
     aborted: list[tuple[int, int]]
+
+
+class OtherTopic(NoSuchPartition):
+    """The topic was deleted and made again: another topic has the name now."""
+
+
+class RecordsGone(BrokerFailed):
+    """Offsets that were to be read are not in the log. resume: the next offset that can be read, None for none of the
+    topic with this id."""
+
+    def __init__(self, text: str, resume: int | None) -> None:
+        super().__init__(text, resume)
+        self.resume = resume
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class StillWaiting(BrokerFailed):
+    """The cluster had not what was asked for within the client's patience."""
 
 
 class ReadingClient(ClusterClient):
     """Reads partitions. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
-    def offset(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
-        """EARLIEST or LATEST (high watermark, or last stable offset with READ_COMMITTED)."""
+    def position(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> Position:
+        """EARLIEST or LATEST (high watermark, or last stable offset with READ_COMMITTED), or EARLIEST_LOCAL."""
         kind = m.ListOffsetsRequest
         entry = kind.ListOffsetsPartition(partition_index=partition, timestamp=which)
         request = kind(
             replica_id=-1, isolation_level=isolation, topics=[kind.ListOffsetsTopic(name=topic, partitions=[entry])]
         )
-        answered, version = m.ListOffsetsResponse, self.version(kind, 5)
+        at_most = _LOCAL_SINCE if which == EARLIEST_LOCAL else 5
+        answered, version = m.ListOffsetsResponse, self.version(kind, at_most)
         found = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
-        return int(found.offset)
+        return Position(found.offset, found.leader_epoch)
 
-    def fetch(self, topic: str, partition: int, offset: int, isolation: int = READ_UNCOMMITTED) -> Fetched:
-        """Whole batches from the one that holds `offset` on."""
+    def offset(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
+        """As `position`."""
+        return self.position(topic, partition, which, isolation).offset
+
+    def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int | None:
+        """The offset at which this leader epoch ends in the log, None where the leader does not know it (KIP-320)."""
+        kind, answered = m.OffsetForLeaderEpochRequest, m.OffsetForLeaderEpochResponse
+        entry = kind.OffsetForLeaderPartition(partition=partition, leader_epoch=leader_epoch)
+        request = kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=topic, partitions=[entry])])
+        version = self.version(kind, 3)
+        found = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
+        return None if found.end_offset < 0 else int(found.end_offset)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        isolation: int = READ_UNCOMMITTED,
+        topic_id: bytes | None = None,
+    ) -> Fetched:
+        """Whole batches from the one that holds `offset` on; none at the end of the log.
+
+        With a topic id only that topic is read: raises OtherTopic where another one has its name.
+        """
         kind = m.FetchRequest
+        by_id = topic_id is not None and self.version(kind, _BY_ID) == _BY_ID
         entry = kind.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = kind(
-            max_wait_ms=100,
+            max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
             isolation_level=isolation,
-            topics=[kind.FetchTopic(topic=topic, partitions=[entry])],
+            topics=[kind.FetchTopic(topic=topic, topic_id=topic_id if by_id else NO_ID, partitions=[entry])],
         )
-        found = self.ask_leader(topic, partition, request, m.FetchResponse, 11, lambda a: a.responses[0].partitions[0])
+
+        def ask() -> Any:
+            address = self.leader(topic, partition)
+            if topic_id is not None and self.topic_ids.get(topic, topic_id) != topic_id:
+                raise OtherTopic(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic} was deleted and made again")
+            answer = self.ask(address, request, m.FetchResponse, _BY_ID if by_id else _BY_NAME)
+            if not answer.responses:  # so Kafka answers over a quota
+                seconds = answer.throttle_time_ms / 1000
+                raise Throttled(f"{topic}-{partition}: {self.client_id} is throttled by a quota, {seconds:g} s", seconds)
+            found = answer.responses[0].partitions[0]
+            require(found.error_code, f"{topic}-{partition}")
+            return found
+
+        found = self.patiently(ask, self.leader_patience, final=(NoSuchPartition,))
         buffers = found.records if isinstance(found.records, list) else [found.records or b""]
         data = memoryview(b"".join(buffers))
-        end = 0
+        whole = 0
         for position, header in iter_batches(data):
-            end = position + header.size
+            whole = position + header.size
         aborted = [(one.producer_id, one.first_offset) for one in found.aborted_transactions or []]
-        return Fetched(data[:end], found.log_start_offset, found.high_watermark, aborted)
+        end = found.last_stable_offset if isolation == READ_COMMITTED else found.high_watermark
+        return Fetched(data[:whole], found.log_start_offset, end, aborted)
+
+    def read(self, span: Span, isolation: int = READ_UNCOMMITTED) -> Iterator[Fetched]:
+        """The batches of a span, the first of which may begin before it and the last end after it.
+
+        Offsets that compaction has emptied are passed over. Raises RecordsGone for offsets that retention,
+        DeleteRecords or a truncation took away after the span was planned, StillWaiting for records that do not come.
+        """
+        offset, deadline = span.start, time.monotonic() + self.leader_patience
+        while offset < span.stop:
+            fetched = self._fetch(span, offset, isolation)
+            after = offset
+            for _, header in iter_batches(fetched.data):
+                if header.base_offset < span.stop and NO_EPOCH < span.leader_epoch < header.partition_leader_epoch:
+                    self._refuse_truncated(span, offset)
+                after = header.next_offset
+            if after > offset:
+                yield fetched
+                offset, deadline = after, time.monotonic() + self.leader_patience
+            elif fetched.end >= span.stop and self._is_local(span, offset):
+                return  # compaction left nothing up to the end
+            else:
+                self._refuse_truncated(span, offset)
+                if time.monotonic() > deadline:
+                    raise StillWaiting(
+                        f"{span.topic}-{span.partition}: nothing from offset {offset} up to {span.stop}, the end when the "
+                        f"read was planned; the leader's end has been {fetched.end} for {self.leader_patience:g} s"
+                    )
+                self.pause(FETCH_WAIT_MS / 1000)
+
+    def _fetch(self, span: Span, offset: int, isolation: int) -> Fetched:
+        """Raises RecordsGone for an offset that is not in the log."""
+        deadline = time.monotonic() + self.leader_patience
+        while True:
+            try:
+                return self.fetch(span.topic, span.partition, offset, isolation, span.topic_id)
+            except NoSuchPartition as error:
+                raise RecordsGone(f"{span.topic}-{span.partition}: offset {offset}: {error.message}", None) from None
+            except ApiError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                self._refuse_deleted(span, offset)
+                self._refuse_truncated(span, offset)
+                if time.monotonic() > deadline:
+                    raise
+            self.pause(FETCH_WAIT_MS / 1000)
+
+    def _refuse_deleted(self, span: Span, offset: int) -> None:
+        """Raises RecordsGone where the log starts after the offset."""
+        start = self.offset(span.topic, span.partition, EARLIEST)
+        if offset < start:
+            raise RecordsGone(
+                f"{span.topic}-{span.partition}: offset {offset} is to be read, but the log starts at {start}: retention "
+                f"or DeleteRecords has deleted the records up to there",
+                start,
+            )
+
+    def _refuse_truncated(self, span: Span, offset: int) -> None:
+        """Raises RecordsGone where the log was cut below the span's end since it was planned."""
+        end = self.truncated(span.topic, span.partition, Position(span.stop, span.leader_epoch))
+        if end is not None:
+            raise RecordsGone(
+                f"{span.topic}-{span.partition}: offset {offset} is to be read, and records up to {span.stop} that were "
+                f"there when the read was planned, but the log was truncated to offset {end}: by an unclean leader "
+                "election, or because the disk lost its end",
+                min(offset, end),
+            )
+
+    def truncated(self, topic: str, partition: int, position: Position) -> int | None:
+        """Where the log was cut below a position that it once had reached; None if it was not, or nothing is known."""
+        if position.leader_epoch == NO_EPOCH:
+            return None
+        end = self.epoch_end(topic, partition, position.leader_epoch)
+        return end if end is not None and end < position.offset else None
+
+    def _is_local(self, span: Span, offset: int) -> bool:
+        """Whether the leader itself has the offset. What is in remote storage may come late, without an error."""
+        if self.version(m.ListOffsetsRequest, _LOCAL_SINCE) < _LOCAL_SINCE:
+            return True
+        return self.offset(span.topic, span.partition, EARLIEST_LOCAL) <= offset

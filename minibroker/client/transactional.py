@@ -8,13 +8,10 @@ transaction.partition.verification.enable is on.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from minibroker.client.cluster import require
-from minibroker.client.connection import BrokerFailed
-from minibroker.client.security import LoginFailed
 from minibroker.client.topics import LATEST, ReadingClient
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
@@ -28,8 +25,6 @@ BUMPS_EPOCH: Final = 2
 """The transaction.version from which on EndTxn raises the epoch."""
 PATIENCE: Final = 60.0
 """Seconds until a request that fails for a passing reason is given up."""
-_PAUSE: Final = 0.05
-_T = TypeVar("_T")
 
 
 class Producer(NamedTuple):
@@ -61,22 +56,6 @@ class TransactionalClient(ReadingClient):
     old_end_txn = 4
     """The version of EndTxn below transaction.version 2."""
 
-    def _patiently(self, ask: Callable[[], _T], patience: float | None = None) -> _T:
-        deadline = time.monotonic() + (self.patience if patience is None else patience)
-        while True:
-            try:
-                return ask()
-            except LoginFailed:
-                raise
-            except BrokerFailed:
-                if time.monotonic() > deadline:
-                    raise
-            except ApiError as error:
-                if not error.code.retriable or time.monotonic() > deadline:
-                    raise
-            self._leaders.clear()
-            time.sleep(_PAUSE)
-
     def transaction_version(self) -> int:
         """The finalized level of the feature; 0 where there is none."""
         request = m.ApiVersionsRequest(client_software_name=self.client_id, client_software_version="1")
@@ -100,7 +79,7 @@ class TransactionalClient(ReadingClient):
                     found.append(node_id)
             return found
 
-        return self._patiently(ask)
+        return self.patiently(ask)
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, *, transaction_version: int = BUMPS_EPOCH
@@ -114,7 +93,7 @@ class TransactionalClient(ReadingClient):
             require(answer.error_code, f"transactional id {transactional_id}")
             return Producer(transactional_id, answer.producer_id, answer.producer_epoch, transaction_version)
 
-        return self._patiently(ask)
+        return self.patiently(ask)
 
     def add_partitions(self, producer: Producer, topic: str, partitions: Iterable[int]) -> None:
         """Make partitions part of the transaction, which begins with it; only below transaction.version 2."""
@@ -130,7 +109,7 @@ class TransactionalClient(ReadingClient):
             for result in answered.results_by_partition:
                 require(result.partition_error_code, f"{topic}-{result.partition_index} in a transaction")
 
-        self._patiently(ask)
+        self.patiently(ask)
 
     def add_group(self, producer: Producer, group: str) -> None:
         """Make a group's offsets part of the transaction; only below transaction.version 2."""
@@ -140,7 +119,7 @@ class TransactionalClient(ReadingClient):
             _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
             require(self.ask(address, request, m.AddOffsetsToTxnResponse, 3).error_code, f"group {group}")
 
-        self._patiently(ask)
+        self.patiently(ask)
 
     def produce(self, producer: Producer, topic: str, partition: int, batch: bytes) -> int:
         """Append one batch of this producer, which is sent again until it is known to be there; its base offset."""
@@ -159,11 +138,11 @@ class TransactionalClient(ReadingClient):
             require(found.error_code, f"{topic}-{partition}", found.error_message)
             return found.base_offset
 
-        return self._patiently(ask)
+        return self.patiently(ask)
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The high watermark: the offset after the last record that all in-sync replicas have."""
-        return self._patiently(lambda: self.offset(topic, partition, LATEST))
+        return self.patiently(lambda: self.offset(topic, partition, LATEST))
 
     def committed(self, group: str, topic: str, partition: int) -> tuple[int, str] | None:
         """The committed offset and its metadata once no transaction can change it; None when there is none."""
@@ -179,7 +158,7 @@ class TransactionalClient(ReadingClient):
             require(found.error_code, f"offset of group {group} for {topic}-{partition}")
             return (found.committed_offset, found.metadata or "") if found.committed_offset >= 0 else None
 
-        return self._patiently(ask)
+        return self.patiently(ask)
 
     def commit_offset(
         self, producer: Producer, group: str, topic: str, partition: int, offset: int, metadata: str
@@ -200,7 +179,7 @@ class TransactionalClient(ReadingClient):
             answer = self.ask(address, request, m.TxnOffsetCommitResponse, producer.choose(5, 4))
             require(answer.topics[0].partitions[0].error_code, f"offset of group {group} for {topic}-{partition}")
 
-        self._patiently(ask)
+        self.patiently(ask)
 
     def end(self, producer: Producer, *, commit: bool, patience: float | None = None) -> None:
         """Commit or abort. `patience`: seconds, by default the client's. A repetition of what took effect succeeds;
@@ -212,4 +191,4 @@ class TransactionalClient(ReadingClient):
             answer = self.ask(address, request, m.EndTxnResponse, producer.choose(5, self.old_end_txn))
             require(answer.error_code, f"transactional id {producer.transactional_id}")
 
-        self._patiently(ask, patience)
+        self.patiently(ask, patience)
