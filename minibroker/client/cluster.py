@@ -209,11 +209,12 @@ class ClusterClient:
         """Call `ask` again while its error is retriable or a broker is away. final: errors that are raised at once.
         Leaders are looked up anew each time."""
         deadline = time.monotonic() + (self.patience if patience is None else patience)
+        raised: tuple[type[Exception], ...] = (LoginFailed, *final)
         while True:
             pause = _PAUSE
             try:
                 return ask()
-            except (LoginFailed, *final):
+            except raised:
                 raise
             except BrokerFailed as error:
                 if isinstance(error, Throttled):

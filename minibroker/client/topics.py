@@ -120,24 +120,25 @@ class ReadingClient(ClusterClient):
         With a topic id only that topic is read: raises OtherTopic where another one has its name.
         """
         kind = m.FetchRequest
-        by_id = topic_id is not None and self.version(kind, _BY_ID) == _BY_ID
+        by_id = NO_ID if topic_id is None or self.version(kind, _BY_ID) < _BY_ID else topic_id
         entry = kind.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = kind(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
             isolation_level=isolation,
-            topics=[kind.FetchTopic(topic=topic, topic_id=topic_id if by_id else NO_ID, partitions=[entry])],
+            topics=[kind.FetchTopic(topic=topic, topic_id=by_id, partitions=[entry])],
         )
 
         def ask() -> Any:
             address = self.leader(topic, partition)
             if topic_id is not None and self.topic_ids.get(topic, topic_id) != topic_id:
                 raise OtherTopic(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic} was deleted and made again")
-            answer = self.ask(address, request, m.FetchResponse, _BY_ID if by_id else _BY_NAME)
+            answer = self.ask(address, request, m.FetchResponse, _BY_NAME if by_id == NO_ID else _BY_ID)
             if not answer.responses:  # so Kafka answers over a quota
                 seconds = answer.throttle_time_ms / 1000
-                raise Throttled(f"{topic}-{partition}: {self.client_id} is throttled by a quota, {seconds:g} s", seconds)
+                said = f"{topic}-{partition}: a quota throttles {self.client_id} for {seconds:g} s, without any data"
+                raise Throttled(said, seconds)
             found = answer.responses[0].partitions[0]
             require(found.error_code, f"{topic}-{partition}")
             return found
@@ -175,8 +176,8 @@ class ReadingClient(ClusterClient):
                 self._refuse_truncated(span, offset)
                 if time.monotonic() > deadline:
                     raise StillWaiting(
-                        f"{span.topic}-{span.partition}: nothing from offset {offset} up to {span.stop}, the end when the "
-                        f"read was planned; the leader's end has been {fetched.end} for {self.leader_patience:g} s"
+                        f"{span.topic}-{span.partition}: nothing from offset {offset} up to {span.stop}, the planned "
+                        f"end; the leader's end has been {fetched.end} for {self.leader_patience:g} s"
                     )
                 self.pause(FETCH_WAIT_MS / 1000)
 
@@ -202,8 +203,8 @@ class ReadingClient(ClusterClient):
         start = self.offset(span.topic, span.partition, EARLIEST)
         if offset < start:
             raise RecordsGone(
-                f"{span.topic}-{span.partition}: offset {offset} is to be read, but the log starts at {start}: retention "
-                f"or DeleteRecords has deleted the records up to there",
+                f"{span.topic}-{span.partition}: offset {offset} is to be read, but the log starts at {start}: "
+                f"retention or DeleteRecords has deleted the records up to there",
                 start,
             )
 
@@ -212,8 +213,8 @@ class ReadingClient(ClusterClient):
         end = self.truncated(span.topic, span.partition, Position(span.stop, span.leader_epoch))
         if end is not None:
             raise RecordsGone(
-                f"{span.topic}-{span.partition}: offset {offset} is to be read, and records up to {span.stop} that were "
-                f"there when the read was planned, but the log was truncated to offset {end}: by an unclean leader "
+                f"{span.topic}-{span.partition}: offsets {offset} to {span.stop} were there when the read was "
+                f"planned, but the log was truncated to offset {end}: by an unclean leader "
                 "election, or because the disk lost its end",
                 min(offset, end),
             )

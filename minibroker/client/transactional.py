@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from minibroker.client.cluster import require
 from minibroker.client.topics import LATEST, ReadingClient
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ApiError
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1

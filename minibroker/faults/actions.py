@@ -37,13 +37,14 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.fetch import FetchResponse
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Answered
     from minibroker.handlers.tapped_request import TappedRequest
+    from minibroker_protocol.dsl import Response
 
 
 class Stage(Protocol):
@@ -331,9 +332,22 @@ def _throttle_field(api: Api) -> str | None:
     return next((field.name for field in api.response.__fields__ if field.throttle), None)
 
 
+async def _apply_throttled(tapped: TappedRequest) -> Response | None:
+    """The response under a quota: of a Fetch no topics, and the id of a session only if it existed (Kafka's
+    FetchContext.getThrottledResponse)."""
+    if not isinstance(tapped.request, FetchRequest):
+        response: Response | None = await tapped.apply()
+        return response
+    if tapped.request.session_epoch <= 0:
+        return FetchResponse()
+    applied: FetchResponse = await tapped.apply()
+    return FetchResponse(error_code=applied.error_code, session_id=applied.session_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Throttle(Action):
-    """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219)."""
+    """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219). A Fetch is
+    answered without topics, as by Kafka over a quota; other requests are applied and answered in full."""
 
     name = "throttle"
     ms: Number
@@ -346,7 +360,7 @@ class Throttle(Action):
         return None if _throttle_field(api) is not None else f"an answer of {api.name} has no throttle time"
 
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
-        response = await tapped.apply()
+        response = await _apply_throttled(tapped)
         field = _throttle_field(tapped.api)
         if response is not None and field is not None:
             setattr(response, field, self.ms)

@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="?", help="data directory, a directory of such, or a URI of one (s3://…)")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
     parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
+    parser.add_argument(
+        "--timeout-ms", metavar="MS", type=int, help="with --bootstrap: how long to wait for a busy cluster (60000)"
+    )
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve the findings for Prometheus")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
@@ -124,6 +127,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError(hint("--metrics", "prometheus_client"))
     if arguments.command_config is not None and arguments.bootstrap is None:
         raise ValueError("--command-config goes with --bootstrap")
+    if arguments.timeout_ms is not None and (arguments.bootstrap is None or arguments.timeout_ms < 1):
+        raise ValueError("--timeout-ms goes with --bootstrap, and is 1 or more")
     plan = plan_of(arguments)
     if arguments.show:
         from minibroker_pipeline.show import show
@@ -147,12 +152,13 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     from minibroker_pipeline.lineage import lineage_of
     from minibroker_pipeline.listing import list_directory, local_partition
     from minibroker_pipeline.plan import Plan
-    from minibroker_pipeline.topics import Topics
+    from minibroker_pipeline.topics import TIMEOUT_MS, Topics
 
     chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
     files: Files | Topics
     if arguments.bootstrap is not None:
-        files = Topics(arguments.bootstrap, read_security(arguments.command_config), arguments.command_config)
+        settings = arguments.command_config
+        files = Topics(arguments.bootstrap, read_security(settings), settings, arguments.timeout_ms or TIMEOUT_MS)
         listed = files.list(**chosen)
     else:
         path = arguments.path

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from minibroker.client.topics import Span
 from minibroker.rules.rows import NONE, LogFacts
 from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.lost import DIRECTORY
@@ -32,7 +33,8 @@ class NotReadable(Exception):
 
 class Part(NamedTuple):
     """Bytes [start, stop) of a file that one task reads; `cuts` are the offsets of snapshots within a log, `indexes`
-    the sizes of its offset and time index (-1: none), `last`: the file ends at `stop`."""
+    the sizes of its offset and time index (-1: none), `last`: the file ends at `stop`. Of a topic a part is offsets,
+    with the `span` that they were planned as."""
 
     facts: LogFacts
     path: str
@@ -41,6 +43,7 @@ class Part(NamedTuple):
     cuts: tuple[int, ...] = ()
     indexes: tuple[int, int] = (NONE, NONE)
     last: bool = True
+    span: Span | None = None
 
     @property
     def size(self) -> int:

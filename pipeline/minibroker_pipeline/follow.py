@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from minibroker.client.topics import Position
 from minibroker.config.types import format_address, parse_address
 from minibroker.output import say
 from minibroker.rules.catalogue import ERROR
@@ -22,7 +23,7 @@ from minibroker_pipeline.follow_metrics import Figures
 from minibroker_pipeline.headers import merge_runs, merge_spans
 from minibroker_pipeline.plan import Plan, read_parts
 from minibroker_pipeline.report import finding_lines
-from minibroker_pipeline.topics import Topics
+from minibroker_pipeline.topics import Seen, Topics
 
 POLL_SECONDS = 1.0
 
@@ -37,7 +38,7 @@ class FollowingAudit:
         self._arguments = arguments
         self._facts: dict[Log, LogFacts] = {fact.log: fact for fact in plan.facts}
         self._rows: list[Any] = []
-        self._next: dict[Log, int] = {}
+        self._seen: dict[Log, Seen] = {}
         self._told: set[tuple[Any, ...]] = set()
         self.figures = Figures()
         self.errors = 0
@@ -48,7 +49,8 @@ class FollowingAudit:
         figures, started = self.figures, time.monotonic()
         for part, read in read_parts(self._plan, 0, self._plan.parts):
             self._rows += read.rows
-            self._next[part.facts.log] = part.stop
+            if (span := part.span) is not None:
+                self._seen[part.facts.log] = Seen(span.topic_id, Position(span.stop, span.leader_epoch))
             figures.records += read.records
             figures.bytes += read.bytes
         self._rows = _collapsed(self._rows, self._facts)
@@ -68,16 +70,31 @@ class FollowingAudit:
         figures.now_ms, figures.seconds = now_ms, time.monotonic() - started
         return found
 
-    def look(self) -> None:
-        """List the records that have arrived since the last round. Raises NotReadable."""
+    def look(self) -> list[str]:
+        """List the records that have arrived since the last round. Returns a line for each log of which the rows read
+        before no longer count. Raises NotReadable."""
         chosen = self._arguments
         self._plan = replace(self._plan, parts=(), out=None)  # read once, also when an error follows
-        listed = self._topics.list(chosen.topic, chosen.partition, chosen.compacted, since=self._next)
+        listed, anew = self._topics.news(chosen.topic, chosen.partition, chosen.compacted, self._seen)
+        deleted = self._facts.keys() - {fact.log for fact in listed.facts}
+        said = [f"notice: {log}: {reason}; it is judged anew from its start" for log, reason in sorted(anew.items())]
+        said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
+        self._forget({*anew, *deleted})
         for fact in listed.facts:
             known = self._facts.get(fact.log)
             # Rows of deleted records are kept, so the log's first offset stays the one of the first round.
             self._facts[fact.log] = fact if known is None else fact._replace(first_offset=known.first_offset)
         self._plan = replace(self._plan, parts=tuple(listed.parts))
+        return said
+
+    def _forget(self, logs: set[Log]) -> None:
+        """Drop what is known of these logs."""
+        if logs:
+            self._rows = [row for row in self._rows if row.log not in logs]
+            self._told = {identity for identity in self._told if identity[1] not in logs}
+            for log in logs:
+                self._facts.pop(log, None)
+                self._seen.pop(log, None)
 
 
 def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
@@ -108,7 +125,7 @@ def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]
             say(line)
 
     try:
-        _follow(follower, tell)
+        _follow(follower, tell, say)
     except KeyboardInterrupt:
         return 1 if follower.errors else 0
     finally:
@@ -116,15 +133,18 @@ def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]
             metrics.close()
 
 
-def _follow(follower: FollowingAudit, tell: Callable[[Finding], None]) -> NoReturn:
+def _follow(follower: FollowingAudit, tell: Callable[[Finding], None], say: Callable[[str], None]) -> NoReturn:
     first, failed = True, ""
     while True:
         try:
             if not first:
-                follower.look()
+                for line in follower.look():
+                    say(line)
             first = False
             for found in follower.round():
                 tell(found)
+            if failed:
+                print("minibroker audit: reading again", file=sys.stderr)
             failed = ""
         except NotReadable as error:
             follower.figures.failed += 1

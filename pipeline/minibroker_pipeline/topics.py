@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
+from minibroker.client.cluster import DEFAULT_TIMEOUT
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import PLAINTEXT, Security
-from minibroker.client.topics import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, ReadingClient
+from minibroker.client.topics import (
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    Fetched,
+    Position,
+    ReadingClient,
+    RecordsGone,
+    Span,
+)
 from minibroker.rules.rows import COORDINATOR_TOPICS, EVERYTHING, Log, LogFacts
 from minibroker_pipeline.files import NotReadable, Part
 from minibroker_pipeline.listing import Directory
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ApiError
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import iter_batches
 
 TOPIC_RESOURCE = 2
 SPLIT_OFFSETS = 2_000_000
+TIMEOUT_MS = 60_000
+"""How long reading waits for a busy cluster before it gives up; as default.api.timeout.ms of Kafka's consumer."""
+_LISTINGS = 3
+"""Tries to list topics while one of them is made again."""
+
+_T = TypeVar("_T")
+
+
+class RecordsLost(NotReadable):
+    """Offsets that were to be read are not in the log any more. resume: as of `RecordsGone`."""
+
+    def __init__(self, text: str, resume: int | None) -> None:
+        super().__init__(text, resume)
+        self.resume = resume
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @contextmanager
@@ -25,8 +54,17 @@ def _readable() -> Iterator[None]:
     """Raise NotReadable for requests that the cluster refuses or does not answer."""
     try:
         yield
+    except RecordsGone as error:
+        raise RecordsLost(str(error), error.resume) from None
     except (ApiError, BrokerFailed) as error:
         raise NotReadable(str(error)) from None
+
+
+class Seen(NamedTuple):
+    """Up to where the log of the topic with this id was read."""
+
+    topic_id: bytes | None
+    position: Position
 
 
 class TopicClient(ReadingClient):
@@ -39,8 +77,30 @@ class TopicClient(ReadingClient):
         """(topic, partition) of these topics, of all when none is named."""
         return sorted(self.leaders(topics or None))
 
-    offset = _readable()(ReadingClient.offset)
-    fetch = _readable()(ReadingClient.fetch)
+    @_readable()
+    def present(self, topics: Collection[str]) -> dict[str, bytes | None]:
+        """Those of these topics that the cluster has → their ids, None where it has no ids."""
+        answer = self.metadata(topics) if topics else m.MetadataResponse(brokers=[], topics=[])
+        return {
+            topic.name or "": bytes(topic.topic_id) if bytes(topic.topic_id) != NO_ID else None
+            for topic in answer.topics
+            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+
+    position = _readable()(ReadingClient.position)
+    truncated = _readable()(ReadingClient.truncated)
+
+    def steady(self, topics: Collection[str], ask: Callable[[list[tuple[str, int]]], _T]) -> _T:
+        """What `ask` returns for the partitions of these topics, while none of them is made again: ids come from other
+        requests than offsets."""
+        for _ in range(_LISTINGS):
+            places = self.partitions(topics)
+            before = dict(self.topic_ids)
+            answered = ask(places)
+            self.partitions(topics)
+            if all(self.topic_ids.get(topic) == before.get(topic) for topic, _ in places):
+                return answered
+        raise NotReadable(f"topics are deleted and made again while they are listed: {', '.join(topics) or 'all'}")
 
     @_readable()
     def compacted(self, topics: Sequence[str]) -> set[str]:
@@ -61,53 +121,99 @@ class TopicClient(ReadingClient):
 
 
 class Topics:
-    """Topics in the place of files: a part is a range of offsets, read in pieces. Can be pickled."""
+    """Topics in the place of files: a part is a range of offsets, read in pieces. Can be pickled.
 
-    def __init__(self, bootstrap: str, security: Security = PLAINTEXT, settings_file: str | None = None) -> None:
+    timeout_ms: how long a read waits without progress, for a quota, an election or a dead leader.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        security: Security = PLAINTEXT,
+        settings_file: str | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
         self.uri = f"--bootstrap {bootstrap}"
         if settings_file is not None:
             self.uri += f" --command-config {shlex.quote(settings_file)}"
-        self.client = TopicClient(bootstrap, security=security)
+        self.client = TopicClient(bootstrap, timeout=min(DEFAULT_TIMEOUT, timeout_ms / 1000), security=security)
+        self.client.leader_patience = timeout_ms / 1000
 
     def list(
         self,
         topics: Collection[str] = (),
         partitions: Collection[int] = (),
         compacted: Collection[str] = (),
-        since: dict[Log, int] | None = None,
     ) -> Directory:
-        """The partitions and their present ends; `since`: only from these offsets on. Raises NotReadable when there is
-        none."""
-        try:
-            return self._list(topics, partitions, compacted, since)
-        finally:
-            self.client.close()
+        """The partitions and their present ends. Raises NotReadable when there is none."""
+        return self.news(topics, partitions, compacted, {})[0]
 
-    def _list(
+    def news(
         self,
         topics: Collection[str],
         partitions: Collection[int],
         compacted: Collection[str],
-        since: dict[Log, int] | None,
-    ) -> Directory:
+        seen: Mapping[Log, Seen],
+    ) -> tuple[Directory, dict[Log, str]]:
+        """What has come since the logs were read up to `seen`; and logs that are to be read from their start again,
+        because what was read before is not there any more, with the reason. Raises NotReadable when there is none."""
+        try:
+            if seen:
+                topics = self._left(topics)
+            return self.client.steady(
+                topics,
+                lambda places: self._news([p for p in places if not partitions or p[1] in partitions], compacted, seen),
+            )
+        finally:
+            self.client.close()
+
+    def _left(self, topics: Collection[str]) -> Collection[str]:
+        """Those of the topics that are still there. Raises NotReadable for none."""
+        present = self.client.present(topics)
+        if topics and not present:
+            raise NotReadable(f"{self.uri}: not in the cluster: {', '.join(topics)}")
+        return sorted(present)
+
+    def _news(
+        self, places: Sequence[tuple[str, int]], compacted: Collection[str], seen: Mapping[Log, Seen]
+    ) -> tuple[Directory, dict[Log, str]]:
         client = self.client
-        places = [place for place in client.partitions(topics) if not partitions or place[1] in partitions]
         if not places:
             raise NotReadable(f"{self.uri}: no partition to read")
         cleaned = {*compacted, *client.compacted(sorted({topic for topic, _ in places}))}
-        facts, parts = [], []
+        facts, parts, anew = [], [], {}
         for topic, partition in places:
             log = Log("", topic, partition)
-            start = client.offset(topic, partition, EARLIEST)
-            end = client.offset(topic, partition, LATEST)
+            start = client.position(topic, partition, EARLIEST).offset
+            end = client.position(topic, partition, LATEST)
+            topic_id = client.topic_ids.get(topic)
             fact = LogFacts(log, start, start, EVERYTHING if topic in cleaned else 0, indexed=False)
             facts.append(fact)
-            at = start if since is None else max(start, since.get(log, start))
-            while at < end:
-                stop = min(end, at + SPLIT_OFFSETS)
-                parts.append(Part(fact, f"{log}", at, stop))
+            at = start
+            if (known := seen.get(log)) is not None:
+                at = known.position.offset
+                if reason := self._broken(log, known, Seen(topic_id, end), start):
+                    anew[log], at = reason, start
+            while at < end.offset:
+                stop = min(end.offset, at + SPLIT_OFFSETS)
+                span = Span(topic, partition, at, stop, end.leader_epoch, topic_id)
+                parts.append(Part(fact, f"{log}", at, stop, span=span))
                 at = stop
-        return Directory(facts, parts)
+        return Directory(facts, parts), anew
+
+    def _broken(self, log: Log, known: Seen, now: Seen, start: int) -> str:
+        """Why a log cannot be read on from where it was read to; empty if it can."""
+        offset, end = known.position.offset, now.position.offset
+        if None not in (known.topic_id, now.topic_id) and known.topic_id != now.topic_id:
+            return f"the topic was deleted and made again after offset {offset}"
+        if offset < start:
+            return f"offsets {offset} to {start} were deleted before they were read"
+        cut = None
+        if known.position.leader_epoch != now.position.leader_epoch:
+            cut = self.client.truncated(log.topic, log.partition, known.position)
+        if cut is None and end < offset:
+            cut = end
+        return "" if cut is None else f"the log was truncated to offset {cut} after it was read up to {offset}"
 
     def pieces(self, part: Part, isolation: int = READ_UNCOMMITTED) -> Iterator[tuple[memoryview, Fetched]]:
         """Batches that begin within the part's offsets, as they come in; the first one may begin before it."""
@@ -118,23 +224,18 @@ class Topics:
 
     def _pieces(self, part: Part, isolation: int) -> Iterator[tuple[memoryview, Fetched]]:
         log = part.facts.log
-        offset = part.start
         first = part.start == part.facts.start_offset
-        while offset < part.stop:
-            fetched = self.client.fetch(log.topic, log.partition, offset, isolation)
-            low, high, after = 0, 0, offset
-            for position, header in iter_batches(fetched.data):
-                if header.base_offset < part.start and not first:
-                    low = high = position + header.size  # of the part before this one
-                    after = max(after, header.next_offset)
-                    continue
-                if header.base_offset >= part.stop:
-                    after = part.stop
-                    break
-                high = position + header.size
-                after = header.next_offset
-            if high > low:
-                yield fetched.data[low:high], fetched
-            if after <= offset:
-                return  # compaction left nothing up to the end
-            offset = after
+        planned = part.span or Span(log.topic, log.partition, part.start, part.stop)
+        span = planned._replace(start=part.start, stop=part.stop)
+        with _readable():
+            for fetched in self.client.read(span, isolation):
+                low, high = 0, 0
+                for position, header in iter_batches(fetched.data):
+                    if header.base_offset < part.start and not first:
+                        low = high = position + header.size  # of the part before this one
+                        continue
+                    if header.base_offset >= part.stop:
+                        break
+                    high = position + header.size
+                if high > low:
+                    yield fetched.data[low:high], fetched

@@ -116,6 +116,30 @@ def test_throttle_tells_the_client(broker: FaultyCluster) -> None:
     assert produce(broker, 1).result().throttle_time_ms == 0
 
 
+def test_a_throttled_fetch_has_no_topics(broker: FaultyCluster) -> None:
+    """As Kafka 4.4.0 over consumer_byte_rate: no session is made, and one that exists goes on."""
+    produce(broker, 0)
+
+    def fetch(session_id: int, session_epoch: int) -> Any:
+        wanted = [FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)]
+        topics = [FetchRequest.FetchTopic(topic="t", partitions=wanted)] if session_epoch <= 0 else []
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=session_epoch, topics=topics
+        )
+        return broker.send(request, 11).result()
+
+    broker.inject("Fetch", {"name": "throttle", "ms": 250}, times=2)
+    for epoch in (-1, 0):
+        answer = fetch(0, epoch)
+        assert (answer.throttle_time_ms, answer.error_code, answer.session_id, answer.responses) == (250, 0, 0, [])
+    session = fetch(0, 0).session_id
+    assert session
+    broker.inject("Fetch", {"name": "throttle", "ms": 250}, times=1)
+    answer = fetch(session, 1)
+    assert (answer.throttle_time_ms, answer.error_code, answer.session_id, answer.responses) == (250, 0, session, [])
+    assert bytes(fetch(session, 2).responses[0].partitions[0].records)
+
+
 def test_close_and_reset_change_nothing(broker: FaultyCluster) -> None:
     for name in ("close", "reset"):
         broker.inject("Produce", name)
