@@ -146,7 +146,10 @@ class Topics:
         compacted: Collection[str] = (),
     ) -> Directory:
         """The partitions and their present ends. Raises NotReadable when there is none."""
-        return self.news(topics, partitions, compacted, {})[0]
+        try:
+            return self._listed(topics, partitions, compacted, {})[0]
+        finally:
+            self.client.close()
 
     def news(
         self,
@@ -158,12 +161,7 @@ class Topics:
         """What has come since the logs were read up to `seen`; and logs that are to be read from their start again,
         because what was read before is not there any more, with the reason. Raises NotReadable when there is none."""
         try:
-            if seen:
-                topics = self._left(topics)
-            return self.client.steady(
-                topics,
-                lambda places: self._news([p for p in places if not partitions or p[1] in partitions], compacted, seen),
-            )
+            return self._listed(self._left(topics), partitions, compacted, seen)
         finally:
             self.client.close()
 
@@ -174,7 +172,19 @@ class Topics:
             raise NotReadable(f"{self.uri}: not in the cluster: {', '.join(topics)}")
         return sorted(present)
 
-    def _news(
+    def _listed(
+        self,
+        topics: Collection[str],
+        partitions: Collection[int],
+        compacted: Collection[str],
+        seen: Mapping[Log, Seen],
+    ) -> tuple[Directory, dict[Log, str]]:
+        return self.client.steady(
+            topics,
+            lambda places: self._compared([p for p in places if not partitions or p[1] in partitions], compacted, seen),
+        )
+
+    def _compared(
         self, places: Sequence[tuple[str, int]], compacted: Collection[str], seen: Mapping[Log, Seen]
     ) -> tuple[Directory, dict[Log, str]]:
         client = self.client

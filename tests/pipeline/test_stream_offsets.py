@@ -62,7 +62,9 @@ def test_offsets_of_earlier_releases_are_read() -> None:
     assert changes(from_json({"t-0": 5}), at(A, 9)) == ([(0, 5, 9)], [])
     spans, (said,) = changes(from_json({"t-0": 5}), at(A, 3))
     assert spans == [(0, 0, 3)]
-    assert said.startswith("t-0 was read up to offset 5, but its log ends at 3: it was truncated, or the topic was deleted")
+    assert said.startswith(
+        "t-0 was read up to offset 5, but its log ends at 3: it was truncated, or the topic was deleted"
+    )
 
 
 @pytest.mark.parametrize("content", [{"t-0": "5"}, {"t-0": {"offset": 5}}, {"t": 5}, {"t-0": None}, {"t-0": True}])

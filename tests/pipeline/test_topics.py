@@ -19,8 +19,10 @@ from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import command, topics
 from minibroker_pipeline.command import plan_of
+from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow import FollowingAudit, follow
 from minibroker_pipeline.topics import TopicClient, Topics
+from minibroker_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
 
@@ -107,6 +109,80 @@ def test_following(bootstrap: str) -> None:
     assert follower.errors == 1
     assert rows == 2  # one run and one span, however many rounds
     client.close()
+
+
+def following(bootstrap: str, *chosen: str) -> FollowingAudit:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    topics = [word for topic in chosen for word in ("--topic", topic)]
+    arguments = parser.parse_args(["--bootstrap", bootstrap, *topics])
+    return FollowingAudit(plan_of(arguments), arguments)
+
+
+def found(follower: FollowingAudit) -> list[tuple[str, str, int]]:
+    return [(one.rule, str(one.log), one.first_offset) for one in follower.round()]
+
+
+def test_following_a_topic_that_is_made_again() -> None:
+    """What is wrong in the new one is found below the old end too, and told although it looked the same in the old."""
+    bare = {"producer_id": -1, "producer_epoch": -1, "transactional": True}
+    with Minibroker(ephemeral=True, topics={"t": 1, "other": 1}) as broker:
+        client = TopicClient(broker.bootstrap_servers)
+
+        def delete(topic: str) -> None:
+            request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000)
+            assert client.ask_any(request, DeleteTopicsResponse, 3).responses[0].error_code == 0
+
+        produce(client, "t", 0, -1, **bare)
+        produce(client, "t", 0, 0)
+        follower = following(broker.bootstrap_servers, "t", "other")
+        assert found(follower) == [("no-producer-id", "t-0", 0)]
+        assert follower.look() == []
+        delete("t")
+        assert follower.look() == ["notice: t-0 is not in the cluster any more; it is not judged"]
+        assert found(follower) == []
+        assert not follower.figures.present
+        delete("other")
+        with pytest.raises(NotReadable, match="not in the cluster: t, other"):
+            follower.look()
+        broker.state.create_topic(topic="t", partitions=1)
+        produce(client, "t", 0, -1, **bare)
+        assert follower.look() == ["notice: other-0 is not in the cluster any more; it is not judged"]
+        assert found(follower) == [("no-producer-id", "t-0", 0)]
+        delete("t")
+        broker.state.create_topic(topic="t", partitions=1)
+        produce(client, "t", 0, -1, **bare)
+        assert follower.look() == [
+            "notice: t-0: the topic was deleted and made again after offset 3; it is judged anew from its start"
+        ]
+        assert found(follower) == [("no-producer-id", "t-0", 0)]
+        client.close()
+
+
+def test_following_a_log_whose_records_are_deleted_unread_or_truncated() -> None:
+    with Minibroker(ephemeral=True, topics={"t": 1}) as broker:
+        client = TopicClient(broker.bootstrap_servers)
+        produce(client, "t", 0, 0)
+        follower = following(broker.bootstrap_servers, "t")
+        assert found(follower) == []
+        broker.state.delete_records(topic="t", partition=0, offset=3)  # all were read
+        for sequence in (3, 6, 9):
+            produce(client, "t", 0, sequence)
+        assert follower.look() == []
+        assert found(follower) == []
+        produce(client, "t", 0, 12)
+        produce(client, "t", 0, 15)
+        broker.state.delete_records(topic="t", partition=0, offset=15)
+        assert follower.look() == [
+            "notice: t-0: offsets 12 to 15 were deleted before they were read; it is judged anew from its start"
+        ]
+        assert found(follower) == []
+        broker.state.truncate_tail(topic="t", partition=0, offset=16)
+        (said,) = follower.look()
+        assert said.startswith(
+            "notice: t-0: the log was truncated to offset 16 after it was read up to 18; it is judged"
+        )
+        client.close()
 
 
 @pytest.mark.parametrize(("topic", "code", "said"), [("good", 0, ""), ("bare", 1, "error: no-producer-id: bare-0")])
