@@ -8,7 +8,7 @@ that was truncated.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from minibroker.client.cluster import ClusterClient, NoSuchPartition, require
@@ -23,6 +23,9 @@ EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 FETCH_BYTES: Final = 16 << 20
 FETCH_WAIT_MS: Final = 100
 NO_EPOCH: Final = -1
+TOPIC_RESOURCE: Final = 2
+_EMPTY_ANSWERS: Final = 3
+"""So often a leader answers without records, before compaction is taken for the reason."""
 _BY_NAME, _BY_ID = 11, 13
 """Versions of Fetch."""
 _LOCAL_SINCE: Final = 8
@@ -156,10 +159,11 @@ class ReadingClient(ClusterClient):
     def read(self, span: Span, isolation: int = READ_UNCOMMITTED) -> Iterator[Fetched]:
         """The batches of a span, the first of which may begin before it and the last end after it.
 
-        Offsets that compaction has emptied are passed over. Raises RecordsGone for offsets that retention,
-        DeleteRecords or a truncation took away after the span was planned, StillWaiting for records that do not come.
+        The end of a compacted topic may be empty, and is passed over then. Raises RecordsGone for offsets that
+        retention, DeleteRecords or a truncation took away after the span was planned, StillWaiting for records that do
+        not come.
         """
-        offset, deadline = span.start, time.monotonic() + self.leader_patience
+        offset, deadline, empty = span.start, time.monotonic() + self.leader_patience, 0
         while offset < span.stop:
             fetched = self._fetch(span, offset, isolation)
             after = offset
@@ -169,17 +173,18 @@ class ReadingClient(ClusterClient):
                 after = header.next_offset
             if after > offset:
                 yield fetched
-                offset, deadline = after, time.monotonic() + self.leader_patience
-            elif fetched.end >= span.stop and self._is_local(span, offset):
-                return  # compaction left nothing up to the end
-            else:
-                self._refuse_truncated(span, offset)
-                if time.monotonic() > deadline:
-                    raise StillWaiting(
-                        f"{span.topic}-{span.partition}: nothing from offset {offset} up to {span.stop}, the planned "
-                        f"end; the leader's end has been {fetched.end} for {self.leader_patience:g} s"
-                    )
-                self.pause(FETCH_WAIT_MS / 1000)
+                offset, deadline, empty = after, time.monotonic() + self.leader_patience, 0
+                continue
+            empty += fetched.end >= span.stop
+            if empty == _EMPTY_ANSWERS and self._may_be_empty(span, offset):
+                return
+            self._refuse_truncated(span, offset)
+            if time.monotonic() > deadline:
+                raise StillWaiting(
+                    f"{span.topic}-{span.partition}: nothing from offset {offset} up to {span.stop}, the planned end; "
+                    f"the leader's end is {fetched.end}, and {self.leader_patience:g} s have passed"
+                )
+            self.pause(FETCH_WAIT_MS / 1000)
 
     def _fetch(self, span: Span, offset: int, isolation: int) -> Fetched:
         """Raises RecordsGone for an offset that is not in the log."""
@@ -226,8 +231,23 @@ class ReadingClient(ClusterClient):
         end = self.epoch_end(topic, partition, position.leader_epoch)
         return end if end is not None and end < position.offset else None
 
-    def _is_local(self, span: Span, offset: int) -> bool:
-        """Whether the leader itself has the offset. What is in remote storage may come late, without an error."""
-        if self.version(m.ListOffsetsRequest, _LOCAL_SINCE) < _LOCAL_SINCE:
-            return True
-        return self.offset(span.topic, span.partition, EARLIEST_LOCAL) <= offset
+    def _may_be_empty(self, span: Span, offset: int) -> bool:
+        """Whether compaction may have removed everything from an offset up to the span's end. What is in remote storage
+        may come late, without an error."""
+        tells = self.version(m.ListOffsetsRequest, _LOCAL_SINCE) == _LOCAL_SINCE
+        if tells and self.offset(span.topic, span.partition, EARLIEST_LOCAL) > offset:
+            return False
+        return self.cleanup_policies([span.topic])[span.topic] != "delete"
+
+    def cleanup_policies(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """Topic → cleanup.policy, None where the broker does not say."""
+        kind = m.DescribeConfigsRequest
+        wanted = [
+            kind.DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=["cleanup.policy"]
+            )
+            for topic in topics
+        ]
+        answer = self.ask_any(kind(resources=wanted), m.DescribeConfigsResponse, 1)
+        said = {result.resource_name: config.value for result in answer.results for config in result.configs}
+        return {topic: said.get(topic) for topic in topics}

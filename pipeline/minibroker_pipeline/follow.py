@@ -107,7 +107,7 @@ def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
     return kept
 
 
-def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
+def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], None]) -> int:
     """Run until interrupted (Ctrl-C). Exit status: 1 when there was a finding, else 0. A cluster that cannot be read
     for a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
     follower = FollowingAudit(plan, arguments)
@@ -117,15 +117,15 @@ def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]
 
         address = parse_address(arguments.metrics, "the address of the metrics")
         metrics = MetricsServer(address, lambda: {0: follower.figures.samples()})
-        say(f"metrics={format_address(*metrics.address)}")
+        notice(f"metrics={format_address(*metrics.address)}")
     told: set[str] = set()
 
     def tell(found: Finding) -> None:
         for line in finding_lines(found, plan.source, told):
-            say(line)
+            notice(line)
 
     try:
-        _follow(follower, tell, say)
+        _follow(follower, tell, notice)
     except KeyboardInterrupt:
         return 1 if follower.errors else 0
     finally:
@@ -133,18 +133,18 @@ def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]
             metrics.close()
 
 
-def _follow(follower: FollowingAudit, tell: Callable[[Finding], None], say: Callable[[str], None]) -> NoReturn:
+def _follow(follower: FollowingAudit, tell: Callable[[Finding], None], notice: Callable[[str], None]) -> NoReturn:
     first, failed = True, ""
     while True:
         try:
             if not first:
                 for line in follower.look():
-                    say(line)
+                    notice(line)
             first = False
             for found in follower.round():
                 tell(found)
             if failed:
-                print("minibroker audit: reading again", file=sys.stderr)
+                say("minibroker audit: reading again", to=sys.stderr)
             failed = ""
         except NotReadable as error:
             follower.figures.failed += 1

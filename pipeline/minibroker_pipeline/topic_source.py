@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from minibroker.client.security import Security
 from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Position, Span
+from minibroker.output import say
 from minibroker.rules.rows import ABORT, Log, LogFacts, Marker
 from minibroker.rules.scan import control_rows
 from minibroker_pipeline.files import NotReadable, Part
@@ -137,7 +138,7 @@ class _Ranges:
         """Raises DataLost, or prints what is passed over."""
         if self.fail:
             raise DataLost(f"{NAME}: {text}. {_NEXT}")
-        print(f"{NAME}: {text}; going on, as failOnDataLoss=false", file=sys.stderr, flush=True)
+        say(f"{NAME}: {text}; going on, as failOnDataLoss=false", to=sys.stderr, flush=True)
 
     def offsets(self, which: int, known: Offsets | None = None) -> Offsets:
         """The present ones. known: those of the last batch; a topic may be missing then if losses are no error."""
@@ -263,7 +264,7 @@ class TopicStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if is_old_form(start):
-            print(f"{NAME}: {OLD_FORM}", file=sys.stderr, flush=True)
+            say(f"{NAME}: {OLD_FORM}", to=sys.stderr, flush=True)
         return self._ranges.between(from_json(start), from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -28,7 +28,6 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import iter_batches
 
-TOPIC_RESOURCE = 2
 SPLIT_OFFSETS = 2_000_000
 TIMEOUT_MS = 60_000
 """How long reading waits for a busy cluster before it gives up; as default.api.timeout.ms of Kafka's consumer."""
@@ -105,19 +104,8 @@ class TopicClient(ReadingClient):
     @_readable()
     def compacted(self, topics: Sequence[str]) -> set[str]:
         """The topics whose cleanup.policy contains compact; the broker's default when it does not tell."""
-        kind = m.DescribeConfigsRequest
-        wanted = [
-            kind.DescribeConfigsResource(
-                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=["cleanup.policy"]
-            )
-            for topic in topics
-        ]
-        answer = self.ask_any(kind(resources=wanted), m.DescribeConfigsResponse, 1)
-        found = {topic for topic in topics if topic in COORDINATOR_TOPICS}
-        for result in answer.results:
-            if any("compact" in (config.value or "") for config in result.configs):
-                found.add(result.resource_name)
-        return found
+        policies = self.cleanup_policies(topics)
+        return {topic for topic in topics if topic in COORDINATOR_TOPICS or "compact" in (policies[topic] or "")}
 
 
 class Topics:

@@ -45,9 +45,11 @@ class OnePartition:
         self.offsets = {EARLIEST: 0, EARLIEST_LOCAL: 0, LATEST: 4}
         self.epoch_ends = {5: 4}
         self.fetched: list[int] = []
+        self.policy: str | None = "compact"
         broker.handlers[m.MetadataRequest] = lambda request, version: self.metadata()
         broker.handlers[m.FetchRequest] = lambda request, version: self.fetch(request)
         broker.handlers[m.ListOffsetsRequest] = lambda request, version: self.list_offsets(request)
+        broker.handlers[m.DescribeConfigsRequest] = lambda request, version: self.configs()
         broker.handlers[m.OffsetForLeaderEpochRequest] = lambda request, version: self.epoch_end(request)
 
     def metadata(self) -> m.MetadataResponse:
@@ -69,6 +71,20 @@ class OnePartition:
         offset = self.offsets[request.topics[0].partitions[0].timestamp]
         entry = kind.ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset, leader_epoch=5)
         return kind(topics=[kind.ListOffsetsTopicResponse(name="t", partitions=[entry])])
+
+    def configs(self) -> m.DescribeConfigsResponse:
+        kind = m.DescribeConfigsResponse
+        config = kind.DescribeConfigsResourceResult(
+            name="cleanup.policy", value=self.policy, read_only=False, is_sensitive=False, synonyms=[]
+        )
+        configs = [] if self.policy is None else [config]
+        return kind(
+            results=[
+                kind.DescribeConfigsResult(
+                    error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs
+                )
+            ]
+        )
 
     def epoch_end(self, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
         kind = m.OffsetForLeaderEpochResponse
@@ -166,21 +182,33 @@ def test_a_leader_whose_end_lags_is_waited_for(scripted: OnePartition, isolation
 def test_records_that_do_not_come_are_an_error(scripted: OnePartition) -> None:
     scripted.answers = [records(batch(0), batch(1), end=2), records(end=2)]
     with pytest.raises(
-        StillWaiting, match=r"t-0: nothing from offset 2 up to 4, .* the leader's end has been 2 for 0.1 s"
+        StillWaiting, match=r"t-0: nothing from offset 2 up to 4, .* the leader's end is 2, and 0.1 s have passed"
     ):
         scripted.offsets_read(patience=0.1)
 
 
-def test_what_compaction_has_emptied_is_passed_over(scripted: OnePartition) -> None:
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", None])
+def test_what_compaction_has_emptied_is_passed_over(scripted: OnePartition, policy: str | None) -> None:
+    scripted.policy = policy
     scripted.answers = [records(batch(0)), records()]
     assert scripted.offsets_read() == [0]
+    assert scripted.fetched == [0, 1, 1, 1]
     scripted.answers = [records(batch(0), batch(7), end=8)]
     assert scripted.offsets_read() == [0, 7], "the caller cuts the last batches"
 
 
+def test_an_empty_answer_is_not_the_end_of_a_topic_that_is_not_compacted(scripted: OnePartition) -> None:
+    scripted.policy = "delete"
+    scripted.answers = [records(batch(0)), *[records()] * 4, records(*ALL[1:])]
+    assert scripted.offsets_read() == [0, 1, 2, 3]
+    scripted.answers = [records(batch(0)), records()]
+    with pytest.raises(StillWaiting, match="t-0: nothing from offset 1 up to 4"):
+        scripted.offsets_read(patience=0.5)
+
+
 def test_what_is_in_remote_storage_may_come_late(scripted: OnePartition) -> None:
     scripted.offsets[EARLIEST_LOCAL] = 2
-    scripted.answers = [records(batch(0)), records(), records(batch(1), batch(2), batch(3))]
+    scripted.answers = [records(batch(0)), *[records()] * 4, records(batch(1), batch(2), batch(3))]
     assert scripted.offsets_read() == [0, 1, 2, 3]
 
 
