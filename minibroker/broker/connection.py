@@ -35,7 +35,8 @@ class ConnectionInfo:
     """The client of a connection, and the local address that it connected to.
 
     channel: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
-    without one. authentication: the SASL exchange of the connection, None where the listener wants none.
+    without one. authentication: the SASL exchange of the connection, None where the listener wants none. gone: it was
+    closed, so no response can be sent; read on other threads too.
     """
 
     client_host: str = ""
@@ -49,3 +50,4 @@ class ConnectionInfo:
     channel: Channel | None = None
     server_name: str = ""
     authentication: Authentication | None = None
+    gone: bool = False

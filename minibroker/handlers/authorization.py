@@ -104,7 +104,7 @@ async def _refused(ctx: RequestContext, request: Any, code: ErrorCode, message: 
     """`refused`; of a long request on the thread that computes, as nothing else holds the request."""
     if not ctx.long:
         return refused(request, ctx.api_version, code, message)
-    return await ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message))
+    return await ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message), ctx.wanted)
 
 
 async def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) -> Response:

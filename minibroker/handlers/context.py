@@ -74,6 +74,10 @@ class RequestContext:
 
         self.on_refusal = both
 
+    def wanted(self) -> bool:
+        """Whether the client is still there to read the response; on any thread."""
+        return not self.connection.gone
+
     def takes_long(self) -> None:
         self.long = True
 

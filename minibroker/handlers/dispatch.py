@@ -120,7 +120,9 @@ class Dispatcher:
         version = ctx.api_version
         try:
             return await self._broker.executor.compute(
-                lambda _: api.request.decode_within(MOST_REQUEST_BYTES, ctx.frame, version, ctx.position)
+                lambda _: api.request.decode_within(MOST_REQUEST_BYTES, ctx.frame, version, ctx.position),
+                ctx.wanted,
+                keep=True,  # Kafka does what was received, also for a client that did not wait
             )
         except Malformed as error:
             raise CloseConnection(str(error)) from None
@@ -140,7 +142,9 @@ class Dispatcher:
         if answer is None or not ctx.long:
             return frames_of(api, ctx, answer)
         version, correlation_id = ctx.api_version, ctx.correlation_id
-        made = self._broker.executor.compute(lambda _: framed(api, version, correlation_id, answer))
+        made = self._broker.executor.compute(
+            lambda _: framed(api, version, correlation_id, answer), ctx.wanted, keep=bool(ctx.watchers)
+        )
         return mapped(made, lambda frames: watched(ctx, answer, frames)) if ctx.watchers else made
 
     def _serves(self, api: Api, version: int) -> bool:

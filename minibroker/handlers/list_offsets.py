@@ -142,7 +142,7 @@ async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, asked:
     alone = done == 0
     while done < len(asked):
         if alone:
-            await ctx.broker.executor.compute(partial(_look_up, ctx, request, asked[done]))
+            await ctx.broker.executor.compute(partial(_look_up, ctx, request, asked[done]), ctx.wanted, walk=True)
             done += 1
         await sleep(ctx.broker.timers, 0)
         before, done = done, _look_up_some(ctx, request, asked, done)

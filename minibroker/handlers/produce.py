@@ -375,7 +375,13 @@ async def _append_in_turns(
             assert entry.partition is not None
             assert entry.records is not None
             try:
-                checked = await ctx.broker.executor.compute(entry.partition.checking(entry.records, ctx.api_version))
+                # With acks=0 a producer need not wait for what it has sent.
+                checked = await ctx.broker.executor.compute(
+                    entry.partition.checking(entry.records, ctx.api_version),
+                    ctx.wanted,
+                    keep=request.acks == 0,
+                    walk=True,
+                )
             except ApiError as error:
                 _refuse(entry, error)
             else:

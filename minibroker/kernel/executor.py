@@ -22,10 +22,20 @@ class Executor(Protocol):
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         """`submit` for work of seconds, such as recovery, that must not occupy the threads of syncs."""
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
-        """Run `work`, which is CPU-bound, elsewhere: one at a time, in order, so that only one uses memory. It calls
-        the pace that it is given, which lets the event loop run in between. After `close` the pace ends the work, and
-        the Deferred fails."""
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
+        """Run `work`, which is CPU-bound, elsewhere, in turns with others (`kernel.computing`). It calls the pace that
+        it is given, which may end it, to begin it again later; after `close` the Deferred fails.
+
+        wanted: whether something waits for the result, asked on any thread. Once it does not, the Deferred fails, or,
+        with `keep`, the work is done after all others. walk: the work is long for the loop.
+        """
 
 
 class InlineExecutor:
@@ -46,7 +56,14 @@ class InlineExecutor:
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         return self.submit(work)
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
         return self.submit(lambda: work(UNHURRIED))
 
 
@@ -56,5 +73,12 @@ class DiskInline(InlineExecutor):
     def __init__(self, elsewhere: Executor) -> None:
         self._elsewhere = elsewhere
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
-        return self._elsewhere.compute(work)
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
+        return self._elsewhere.compute(work, wanted, keep=keep, walk=walk)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import TYPE_CHECKING, TypeVar
 
+from minibroker.kernel.computing import Computing
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.records import Pace
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_THREADS = 4
-# A thread that computes gives the interpreter to the loop every so many records and headers, for so long. Left alone it
-# would only do so 5 ms (sys.getswitchinterval) after the loop asked, each time the loop came back from the system.
-_STEPS_AT_ONCE = 1024
-_BREATH_SECONDS = 0.00005
 # Syncs wait for the disk and not for each other: it takes many at once, and a stop has only seconds.
 _CLOSING_THREADS = 16
 
@@ -33,8 +29,7 @@ class ThreadExecutor:
         self._max_threads = max_threads
         self._pool: ThreadPoolExecutor | None = None
         self._aside: ThreadPoolExecutor | None = None
-        self._computing: ThreadPoolExecutor | None = None
-        self._breath = _Breath()
+        self._computing: Computing | None = None
 
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` on a thread; must be called on the loop's thread, where the Deferred is resolved as well."""
@@ -48,11 +43,18 @@ class ThreadExecutor:
             self._aside = futures.ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
         return self._delivered(self._aside.submit(work))
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
-        """The same on one thread, in order: two at a time would only take the interpreter from the loop more often."""
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
+        """The same on one thread: two at a time would only take the interpreter from the loop more often."""
         if self._computing is None:
-            self._computing = futures.ThreadPoolExecutor(1, thread_name_prefix="minibroker-computing")
-        return self._delivered(self._computing.submit(work, self._breath))
+            self._computing = Computing()
+        return self._delivered(self._computing.submit(work, wanted, keep=keep, walk=walk))
 
     def _delivered(self, future: Future[T]) -> Deferred[T]:
         outcome: Deferred[T] = Deferred()
@@ -86,31 +88,10 @@ class ThreadExecutor:
 
     def close(self) -> None:
         """Finish what was submitted, but not what is only computed, and end the threads."""
-        self._breath.ended = True
-        pools = (self._computing, self._aside, self._pool)
-        self._computing = self._aside = self._pool = None
+        if self._computing is not None:
+            self._computing.close()
+        pools = (self._aside, self._pool)
+        self._aside = self._pool = None
         for pool in pools:
             if pool is not None:
                 pool.shutdown(wait=True)
-
-
-class ExecutorClosed(Exception):
-    """The work was ended because its executor was closed."""
-
-
-class _Breath:
-    """The `Pace` of work on a thread."""
-
-    most_bytes: int | None = None
-
-    def __init__(self) -> None:
-        self.ended = False
-        self._steps = 0
-
-    def __call__(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps >= _STEPS_AT_ONCE:
-            self._steps = 0
-            if self.ended:
-                raise ExecutorClosed
-            time.sleep(_BREATH_SECONDS)

@@ -204,6 +204,7 @@ class Connection(asyncio.BufferedProtocol):
             self._release_memory()
         self._transport = None
         self.info.channel = None
+        self.info.gone = True
 
     # -- frames --------------------------------------------------------------------------------------------------------
 

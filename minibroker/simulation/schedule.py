@@ -105,5 +105,12 @@ class ScheduledExecutor:
         # A broker comes up and goes down in one step here, so a caller can rely on it.
         return InlineExecutor().submit(work)
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
         return self.submit(lambda: work(UNHURRIED))

@@ -443,7 +443,7 @@ def _rebuild(payload: bytes, header: BatchHeader, target: int, walk: Walk, confi
     header.base_timestamp, records = renumbered(payload, header, pace)
     header.attributes = header.attributes & TRANSACTIONAL_MASK | target
     header.max_timestamp = walk.max_timestamp
-    data = assemble(header, compress(target, records, _level(target, config)))
+    data = assemble(header, compress(target, records, _level(target, config), pace))
     if header.size > config.max_message_bytes:
         raise _too_large(header.size, config)
     return _Batch(data, 0, header)

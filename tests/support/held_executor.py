@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.records import UNHURRIED, Pace
 
@@ -59,5 +60,17 @@ class HeldExecutor:
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         return self.submit(work)
 
-    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
-        return self.submit(lambda: work(UNHURRIED))
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
+        def run() -> T:
+            if wanted is not None and not wanted() and not keep:
+                raise Abandoned
+            return work(UNHURRIED)
+
+        return self.submit(run)

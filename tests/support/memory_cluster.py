@@ -83,13 +83,17 @@ class MemoryCluster:
         header_version = 2 if version >= first_flexible_version(key) else 1
         return bytearray(header.encode(header_version) + request.encode(version))
 
-    def send(self, request: Request, version: int, *, client_id: str = "test") -> Deferred[Any]:
+    def send(
+        self, request: Request, version: int, *, client_id: str = "test", connection: ConnectionInfo | None = None
+    ) -> Deferred[Any]:
         """Send the bytes of `request`; resolves with the decoded response (None: no answer)."""
         broker, tapped = (
             self.broker,
             self.dispatcher.link_at(Place.FAULTS_AND_TRACE) is not None,
         )  # a tap may answer what it likes
-        answer = self.dispatcher.dispatch(self.frame(request, version, client_id=client_id), ConnectionInfo())
+        answer = self.dispatcher.dispatch(
+            self.frame(request, version, client_id=client_id), connection or ConnectionInfo()
+        )
         decoded: Deferred[Any] = Deferred()
 
         def check(response: Response | None) -> None:

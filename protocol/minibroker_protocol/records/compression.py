@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker_protocol.errors import Malformed
 
+from .pace import UNHURRIED, Pace
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,15 +49,24 @@ _LZ4_STORED = 0x80000000
 _BE32 = struct.Struct(">i")
 _LE32 = struct.Struct("<I")
 _FIRST_GUESS = 64 * 1024
+_PIECE = 2 * 1024 * 1024
+"""Bytes of gzip that are packed or unpacked at once. The loop has no time for so many: what it does is one piece."""
+_BYTES_PER_STEP = 128
+"""Bytes that are decompressed in the time in which a record is walked."""
+_BYTES_PER_STEP_OF_GZIP = 16
+"""Bytes that gzip compresses in that time."""
 _OUTPUT_FULL = "failed to write whole buffer"  # cramjam's text when decompress_into has more than fits
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as the payload of a batch with this codec; `level` is for gzip (-1..9) and zstd, None their default."""
+def compress(codec: int, data: Buffer, level: int | None = None, pace: Pace = UNHURRIED) -> bytes:
+    """`data` as the payload of a batch with this codec; `level` is for gzip (-1..9) and zstd, None their default.
+
+    Raises TakesLong where `pace` ends it.
+    """
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.GZIP:
-        return _gzip_compress(data, -1 if level is None else level)
+        return _gzip_compress(data, -1 if level is None else level, pace)
     if codec == Compression.SNAPPY:
         return _snappy_compress(data)
     if codec == Compression.LZ4:
@@ -65,21 +76,21 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise ValueError(f"compression codec {codec} is not assigned")
 
 
-def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
+def decompress(codec: int, data: Buffer, max_bytes: int, pace: Pace = UNHURRIED) -> bytes:
     """The records bytes of a batch's payload, at most `max_bytes` of them; never allocates more than twice that.
 
-    Raises UndecodablePayload, and its PayloadTooLarge when there would be more.
+    Raises UndecodablePayload, its PayloadTooLarge when there would be more, and TakesLong where `pace` ends it.
     """
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.GZIP:
-        return _gzip_decompress(data, max_bytes)
+        return _gzip_decompress(data, max_bytes, pace)
     if codec == Compression.SNAPPY:
         return _snappy_decompress(data, max_bytes)
     if codec == Compression.LZ4:
-        return _lz4_decompress(data, max_bytes)
+        return _lz4_decompress(data, max_bytes, pace)
     if codec == Compression.ZSTD:
-        return _decompress_growing("zstd", _cramjam().zstd.decompress_into, data, max_bytes)
+        return _decompress_growing("zstd", _cramjam().zstd.decompress_into, data, max_bytes, pace)
     raise UndecodablePayload(f"record batch v2: compression codec {codec} is not assigned")
 
 
@@ -97,7 +108,9 @@ def _undecodable(name: str, why: object) -> UndecodablePayload:
     return UndecodablePayload(f"record batch v2: {name} payload: {why}")
 
 
-def _decompress_growing(name: str, into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int) -> bytes:
+def _decompress_growing(
+    name: str, into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int, pace: Pace
+) -> bytes:
     size = min(max_bytes, max(_FIRST_GUESS, 4 * len(data)))
     while True:
         out = bytearray(max(size, 1))
@@ -112,31 +125,42 @@ def _decompress_growing(name: str, into: Callable[[Buffer, bytearray], int], dat
             return bytes(memoryview(out)[:n])
         if size >= max_bytes:
             break
+        pace(size // _BYTES_PER_STEP)
         size = min(max_bytes, size * 4)
     raise _too_large(name, max_bytes)
 
 
-def _gzip_compress(data: Buffer, level: int) -> bytes:
+def _gzip_compress(data: Buffer, level: int, pace: Pace) -> bytes:
     engine = zlib.compressobj(level, wbits=31)
-    return engine.compress(data) + engine.flush()
+    if len(data) <= _PIECE:
+        return engine.compress(data) + engine.flush()
+    view, out = memoryview(data), []
+    for start in range(0, len(view), _PIECE):
+        out.append(engine.compress(view[start : start + _PIECE]))
+        pace(_PIECE // _BYTES_PER_STEP_OF_GZIP)
+    return b"".join([*out, engine.flush()])
 
 
-def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _gzip_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
     out: list[bytes] = []
     left = max_bytes
     rest: Buffer = data
     while rest or not out:
         engine = zlib.decompressobj(wbits=31)
-        try:
-            chunk = engine.decompress(rest, left + 1)
-        except zlib.error as exc:
-            raise _undecodable("gzip", exc) from None
-        left -= len(chunk)
-        if left < 0:
-            raise _too_large("gzip", max_bytes)
-        if not engine.eof:
-            raise _undecodable("gzip", "truncated")
-        out.append(chunk)
+        while not engine.eof:
+            try:
+                chunk = engine.decompress(rest, min(left + 1, _PIECE))
+            except zlib.error as exc:
+                raise _undecodable("gzip", exc) from None
+            left -= len(chunk)
+            if left < 0:
+                raise _too_large("gzip", max_bytes)
+            out.append(chunk)
+            rest = engine.unconsumed_tail
+            if not chunk and not rest and not engine.eof:
+                raise _undecodable("gzip", "truncated")
+            if len(chunk) == _PIECE:
+                pace(_PIECE // _BYTES_PER_STEP)
         rest = engine.unused_data
     return out[0] if len(out) == 1 else b"".join(out)
 
@@ -209,11 +233,11 @@ def _lz4_compress(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _lz4_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
     if len(data) < 7 or memoryview(data)[:4] != _LZ4_MAGIC:
         raise _undecodable("lz4", "not an LZ4 frame")
     if data[4] >> 6 != 1:
         raise _undecodable("lz4", f"frame version {data[4] >> 6}")
     if not data[4] & 0x20:
         raise _undecodable("lz4", "blocks that refer to earlier blocks are not supported")
-    return _decompress_growing("lz4", _cramjam().lz4.decompress_into, data, max_bytes)
+    return _decompress_growing("lz4", _cramjam().lz4.decompress_into, data, max_bytes, pace)

@@ -112,7 +112,7 @@ def records_payload(
     data = memoryview(buf)[pos + HEADER_SIZE : end]
     most, codec = pace.most_bytes, header.compression
     if most is None or most >= max_bytes:
-        return decompress(codec, data, max_bytes)
+        return decompress(codec, data, max_bytes, pace)
     plain = codec == Compression.NONE
     if len(data) > (most * _COPIED_PER_DECOMPRESSED if plain else most):
         raise TakesLong(f"{len(data)} bytes of records")

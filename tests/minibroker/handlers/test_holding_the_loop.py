@@ -17,6 +17,7 @@ from memory_cluster import MemoryCluster
 from minibroker import Minibroker
 from minibroker.client.connection import Connection, parse_address
 from minibroker.handlers.context import CloseConnection, ConnectionInfo
+from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker.partitions import partition
@@ -165,6 +166,53 @@ def test_a_search_in_a_large_batch_is_made_elsewhere(held: Held) -> None:
         (0, 39_000, NOW + 39_000),
         (0, 39_999, NOW + 39_999),
     ]
+
+
+@pytest.mark.parametrize(("acks", "end"), [(-1, 0), (1, 0), (0, 1)])
+def test_a_long_check_is_dropped_with_its_connection_unless_the_producer_need_not_wait(
+    held: Held, acks: int, end: int
+) -> None:
+    connection = ConnectionInfo()
+    sent = held.cluster.send(produce("t", many_headers(40_000), acks=acks), 9, connection=connection)
+    assert held.computing.waiting == 1
+    connection.gone = True
+    held.computing.run()
+    held.cluster.timers.advance(0)
+    assert sent.done
+    if acks:
+        with pytest.raises(Abandoned):
+            sent.result()
+    log = held.cluster.broker.partition("t", 0).log
+    assert log.log_end_offset == end
+    assert held.offset(held.send("t", plain(b"of another"))) == end
+
+
+def test_a_search_is_dropped_with_its_connection(held: Held) -> None:
+    held.send("t", bytes(build_batch([Record(0, NOW + i, None, b"v" * (i % 3)) for i in range(40_000)])))
+    held.computing.run_all()
+    held.cluster.timers.advance(0)
+    connection = ConnectionInfo()
+    wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=NOW + 39_000)
+    topics = [ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[wanted])]
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
+    sent = held.cluster.send(request, 7, connection=connection)
+    connection.gone = True
+    held.computing.run()
+    with pytest.raises(Abandoned):
+        sent.result()
+
+
+def test_a_long_request_of_a_connection_that_is_gone_is_served_but_not_answered(held: Held) -> None:
+    connection = ConnectionInfo()
+    answer = held.cluster.dispatcher.dispatch(metadata(1, 0, 100_000), connection)
+    assert isinstance(answer, Deferred)
+    connection.gone = True
+    held.computing.run()
+    assert not answer.done
+    assert held.computing.waiting == 1  # the answer, which is to be encoded
+    held.computing.run()
+    with pytest.raises(Abandoned):
+        answer.result()
 
 
 def uvarint(number: int) -> bytes:

@@ -599,13 +599,13 @@ def test_what_a_connection_that_is_gone_held_is_given_back() -> None:
     bench = Bench(queued_max_request_bytes=100_000)
     connection, transport = bench.connect()
     receive(connection, sized(2, FETCH) + sized(50_000)[:1000])
-    assert connection.info.channel is connection
+    assert (connection.info.channel, connection.info.gone) == (connection, False)
     connection.hold(10)
     connection.pause_writing()
     transport.unsent = 20
     assert (connection.unsent, bench.edge.memory.used) == (20, 0)  # what came behind the Fetch is not looked at yet
     connection.connection_lost(None)
-    assert (connection.unsent, connection.info.channel) == (0, None)
+    assert (connection.unsent, connection.info.channel, connection.info.gone) == (0, None, True)
     assert not bench.edge.connections | bench.edge.unread | bench.edge.holding
     bench.broker.parked[0].resolve([b"answer"])
     bench.loop.turn()

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker_protocol.records import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
+from minibroker_protocol.records import (
+    Compression,
+    PayloadTooLarge,
+    TakesLong,
+    UndecodablePayload,
+    compress,
+    decompress,
+)
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 MIB = 1024 * 1024
@@ -97,6 +104,49 @@ def test_snappy_concatenated_xerial_streams() -> None:
 def test_snappy_block_limit_counts_all_blocks() -> None:
     with pytest.raises(PayloadTooLarge):
         decompress(2, compress(2, bytes(40_000)), 39_999)
+
+
+class Counting:
+    """A pace that counts the steps and, after so many, ends the work."""
+
+    most_bytes = None
+
+    def __init__(self, most: int = 1 << 62) -> None:
+        self.steps, self._most = 0, most
+
+    def __call__(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > self._most:
+            raise TakesLong
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_a_long_payload_is_decompressed_in_pieces(codec: Compression) -> None:
+    payload = bytes(9 * 1024 * 1024)
+    packed = compress(codec, payload)
+    pace = Counting()
+    assert decompress(codec, packed, len(payload), pace) == payload
+    assert 2 * 1024 * 1024 / 128 <= pace.steps <= len(payload) / 128
+    with pytest.raises(TakesLong):
+        decompress(codec, packed, len(payload), Counting(1000))
+    with pytest.raises(PayloadTooLarge):
+        decompress(codec, packed, len(payload) - 1)
+
+
+def test_a_long_payload_is_packed_in_pieces_by_gzip() -> None:
+    payload = bytes(5 * MIB)
+    pace = Counting()
+    assert gzip.decompress(compress(Compression.GZIP, payload, None, pace)) == payload
+    assert pace.steps == 6 * MIB / 16
+    with pytest.raises(TakesLong):
+        compress(Compression.GZIP, payload, None, Counting(1000))
+
+
+def test_gzip_that_is_cut_off_behind_a_piece_is_undecodable() -> None:
+    packed = gzip.compress(bytes(3 * 1024 * 1024))
+    for cut in (1, 8, 9, 100, len(packed) - 20):
+        with pytest.raises(UndecodablePayload, match="truncated"):
+            decompress(1, packed[:-cut], 4 * 1024 * 1024)
 
 
 def test_gzip_of_several_members() -> None:
