@@ -1,30 +1,40 @@
 """Reads a real Kafka's metadata log when its data directory is taken over (KRaft, KIP-631).
 
-Read once, when the controller's own journal is still empty. The newest snapshot (``.checkpoint``) comes first, then the
-log after it. A tail that is torn, as after a crash, ends it.
+Read once, before the controller's own journal has its first entry. The newest snapshot (``.checkpoint``) comes first, then
+the log after it. A tail that is torn, as after a crash, ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker.metadata.image import NO_LEADER
+from minibroker.security.acls import AclBinding
+from minibroker.security.credentials import SCRAM_MECHANISMS, ScramCredential
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.metadata_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_metadata_record,
 )
 from minibroker_protocol.records import CorruptBatch, decode_records
@@ -38,71 +48,106 @@ DIRECTORY = f"{CLUSTER_METADATA}-0"
 _SAME = -2  # a leader that did not change
 
 
-@dataclass
-class KraftTopic:
-    """A topic, its partitions' leaders (index → node id, epoch) and its own configs."""
+@dataclass(frozen=True, slots=True)
+class KraftPartition:
+    """replicas, isr: node ids. directories: of each replica the id of its log directory (KIP-858); empty when the records
+    are of a release before that, zeros for one that the broker has not chosen yet."""
 
-    name: str
-    topic_id: bytes
-    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)
-    configs: dict[str, str] = field(default_factory=dict)
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    directories: tuple[bytes, ...] = ()
 
     @property
     def next_leader_epoch(self) -> int:
         """The epoch after the next start: the old leader is fenced, unless it was already, and then elected again."""
-        return max((epoch + (1 if leader == NO_LEADER else 2) for leader, epoch in self.leaders.values()), default=0)
+        return self.leader_epoch + (1 if self.leader == NO_LEADER else 2)
+
+
+@dataclass
+class KraftTopic:
+    """A topic, its partitions by index and its own configs."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, KraftPartition] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def next_leader_epoch(self) -> int:
+        """The highest of its partitions."""
+        return max((partition.next_leader_epoch for partition in self.partitions.values()), default=0)
+
+
+Entity = tuple[tuple[str, str | None], ...]
+"""Whose quota it is: (type, name), None as the name of the default."""
 
 
 @dataclass
 class KraftMetadata:
     """broker_configs: node id as text, or "" for the cluster-wide default. resource_configs: those of groups and of
-    subscriptions to client metrics, by ResourceType and name."""
+    subscriptions to client metrics, by ResourceType and name. acls: by their ids. scram_credentials: by mechanism and user.
+    quotas: the keys of each entity. delegation_tokens: their ids. end_offset: after the last record. torn: why the log ends
+    before its file does."""
 
     topics: dict[str, KraftTopic] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     resource_configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: dict[bytes, AclBinding] = field(default_factory=dict)
+    scram_credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
+    quotas: dict[Entity, set[str]] = field(default_factory=dict)
+    delegation_tokens: set[str] = field(default_factory=set)
+    end_offset: int = 0
+    torn: str | None = None
 
 
 def read_kraft_metadata(disk: Disk) -> KraftMetadata | None:
     """The metadata in the directory at the disk's root; None when no Kafka left any.
 
-    Raises Malformed for a record that cannot be read, StorageError.
+    Raises Malformed for a record that cannot be read and for records that are missing, StorageError.
     """
     if not disk.is_dir(DIRECTORY):
         return None
     replay = _Replay()
-    for record in _records(disk):
-        replay.apply(record)
-    return replay.metadata
-
-
-def _records(disk: Disk) -> Iterator[Message]:
     names = disk.list(DIRECTORY)
     snapshots = [name for name in names if name.endswith(".checkpoint") and name[:20].isdecimal()]
     start = int(snapshots[-1][:20]) if snapshots else 0
-    logs = [name for name in names if name.endswith(".log") and name[:20].isdecimal()]
-    for name in [*snapshots[-1:], *logs]:
-        yield from _of_file(disk, join(DIRECTORY, name), 0 if name.endswith(".checkpoint") else start)
+    for name in snapshots[-1:]:
+        _read(disk, join(DIRECTORY, name), replay, following=None)
+    if replay.metadata.torn:  # it is written whole, synced, and gets its name last
+        raise Malformed(replay.metadata.torn)
+    following = start
+    for name in names:
+        if name.endswith(".log") and name[:20].isdecimal() and replay.metadata.torn is None:
+            following = _read(disk, join(DIRECTORY, name), replay, following)
+    replay.metadata.end_offset = following
+    return replay.metadata
 
 
-def _of_file(disk: Disk, path: str, start: int) -> Iterator[Message]:
-    """The records at offset `start` and after it."""
+def _read(disk: Disk, path: str, replay: _Replay, following: int | None) -> int:
+    """Replay the records at offset `following` and after it, None for all; returns the offset after the last batch."""
     file = disk.open(path)
     try:
         for _, header, data in checked(file, file.size):
-            if header.is_control or header.last_offset < start:
-                continue
-            for record in decode_records(data, 0, header):
-                if record.offset >= start and record.value is not None:
-                    found = decode_metadata_record(bytes(record.value))
-                    if found is not None:
-                        yield found
+            if following is not None:
+                if header.last_offset < following:
+                    continue
+                if header.base_offset > following:
+                    raise Malformed(f"{path}: the records from offset {following} to {header.base_offset - 1} are missing")
+            if not header.is_control:
+                for record in decode_records(data, 0, header):
+                    if record.value is not None and (following is None or record.offset >= following):
+                        replay.apply_value(bytes(record.value))
+            following = None if following is None else header.last_offset + 1
     except CorruptBatch as error:
         log.warning("%s; the metadata end there", error)
+        replay.metadata.torn = str(error)
     finally:
         file.close()
+    return following or 0
 
 
 class _Replay:
@@ -113,6 +158,28 @@ class _Replay:
         self._names: dict[bytes, str] = {}
         self._configs: dict[str, dict[str, str]] = {}  # a topic's can come before and stay after it
         self._pending: list[Message] | None = None
+        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+            TopicRecord: self._add_topic,
+            PartitionRecord: self._set_partition,
+            PartitionChangeRecord: self._change_partition,
+            RemoveTopicRecord: self._remove_topic,
+            ConfigRecord: self._config,
+            FeatureLevelRecord: self._feature,
+            ProducerIdsRecord: self._producer_ids,
+            AccessControlEntryRecord: self._add_acl,
+            RemoveAccessControlEntryRecord: self._remove_acl,
+            UserScramCredentialRecord: self._set_scram_credential,
+            RemoveUserScramCredentialRecord: self._remove_scram_credential,
+            ClientQuotaRecord: self._quota,
+            DelegationTokenRecord: self._add_token,
+            RemoveDelegationTokenRecord: self._remove_token,
+        }
+
+    def apply_value(self, value: bytes) -> None:
+        """Apply an encoded record; one of a type that says nothing here is passed over. Raises Malformed."""
+        record = decode_metadata_record(value)
+        if record is not None:
+            self.apply(record)
 
     def apply(self, record: Message) -> None:
         if isinstance(record, BeginTransactionRecord):
@@ -122,34 +189,47 @@ class _Replay:
         elif isinstance(record, EndTransactionRecord):
             pending, self._pending = self._pending or [], None
             for one in pending:
-                self._now(one)
+                self._handlers[type(one)](one)
         elif self._pending is not None:
             self._pending.append(record)
         else:
-            self._now(record)
+            self._handlers[type(record)](record)
 
-    def _now(self, record: Message) -> None:
-        metadata = self.metadata
-        if isinstance(record, TopicRecord):
-            self._names[record.topic_id] = record.name
-            configs = self._configs.setdefault(record.name, {})
-            metadata.topics[record.name] = KraftTopic(record.name, record.topic_id, configs=configs)
-        elif isinstance(record, PartitionRecord):
-            self._topic(record.topic_id).leaders[record.partition_id] = record.leader, record.leader_epoch
-        elif isinstance(record, PartitionChangeRecord):
-            if record.leader != _SAME:  # a change of the leader is a new epoch (PartitionRegistration.merge)
-                leaders = self._topic(record.topic_id).leaders
-                leaders[record.partition_id] = record.leader, leaders[record.partition_id][1] + 1
-        elif isinstance(record, RemoveTopicRecord):
-            name = self._names.pop(record.topic_id, "")
-            metadata.topics.pop(name, None)
-            self._configs.pop(name, None)
-        elif isinstance(record, ConfigRecord):
-            self._config(record)
-        elif isinstance(record, FeatureLevelRecord):
-            metadata.features[record.name] = record.feature_level
-        elif isinstance(record, ProducerIdsRecord):
-            metadata.next_producer_id = record.next_producer_id
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def _add_topic(self, record: TopicRecord) -> None:
+        self._names[record.topic_id] = record.name
+        configs = self._configs.setdefault(record.name, {})
+        self.metadata.topics[record.name] = KraftTopic(record.name, record.topic_id, configs=configs)
+
+    def _set_partition(self, record: PartitionRecord) -> None:
+        self._topic(record.topic_id).partitions[record.partition_id] = KraftPartition(
+            tuple(record.replicas),
+            tuple(record.isr),
+            record.leader,
+            record.leader_epoch,
+            tuple(record.directories),
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        partitions = self._topic(record.topic_id).partitions
+        if record.partition_id not in partitions:
+            raise Malformed(f"{DIRECTORY}: a change of partition {record.partition_id}, which no record made")
+        before = partitions[record.partition_id]
+        changed = replace(
+            before,
+            replicas=_or(record.replicas, before.replicas),
+            isr=_or(record.isr, before.isr),
+            directories=_or(record.directories, before.directories),
+        )
+        if record.leader != _SAME:  # a change of the leader is a new epoch (PartitionRegistration.merge)
+            changed = replace(changed, leader=record.leader, leader_epoch=before.leader_epoch + 1)
+        partitions[record.partition_id] = changed
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._names.pop(record.topic_id, "")
+        self.metadata.topics.pop(name, None)
+        self._configs.pop(name, None)
 
     def _topic(self, topic_id: bytes) -> KraftTopic:
         name = self._names.get(topic_id)
@@ -171,3 +251,61 @@ class _Replay:
             configs.pop(record.name, None)
         else:
             configs[record.name] = record.value
+
+    # -- the rest ----------------------------------------------------------------------------------------------------
+
+    def _feature(self, record: FeatureLevelRecord) -> None:
+        self.metadata.features[record.name] = record.feature_level
+
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+        self.metadata.next_producer_id = record.next_producer_id
+
+    def _add_acl(self, record: AccessControlEntryRecord) -> None:
+        self.metadata.acls[record.id] = AclBinding(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        self.metadata.acls.pop(record.id, None)
+
+    def _set_scram_credential(self, record: UserScramCredentialRecord) -> None:
+        mechanism = _mechanism(record.mechanism)
+        self.metadata.scram_credentials[mechanism, record.name] = ScramCredential(
+            record.name, mechanism, record.salt, record.stored_key, record.server_key, record.iterations
+        )
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self.metadata.scram_credentials.pop((_mechanism(record.mechanism), record.name), None)
+
+    def _quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        keys = self.metadata.quotas.setdefault(entity, set())
+        if record.remove:
+            keys.discard(record.key)
+        else:
+            keys.add(record.key)
+        if not keys:
+            del self.metadata.quotas[entity]
+
+    def _add_token(self, record: DelegationTokenRecord) -> None:
+        self.metadata.delegation_tokens.add(record.token_id)
+
+    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self.metadata.delegation_tokens.discard(record.token_id)
+
+
+def _or(changed: Sequence[Any] | None, before: tuple[Any, ...]) -> tuple[Any, ...]:
+    return before if changed is None else tuple(changed)
+
+
+def _mechanism(number: int) -> str:
+    for name, known in SCRAM_MECHANISMS.items():
+        if known == number:
+            return name
+    raise Malformed(f"{DIRECTORY}: SCRAM mechanism {number}, which this version does not know")

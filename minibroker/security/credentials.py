@@ -1,9 +1,10 @@
-"""Users and their passwords, from Kafka's JAAS lines and from our own setting."""
+"""Users and their passwords, from Kafka's JAAS lines and from our own setting, and the SCRAM credentials of metadata."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from minibroker.config.names import jaas_listener
 from minibroker.config.types import ConfigError
@@ -11,6 +12,25 @@ from minibroker.config.types import ConfigError
 # user_alice="secret" among the options of PlainLoginModule
 _JAAS_USER = re.compile(r"""\buser_(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
 _ESCAPED = re.compile(r"\\(.)")
+
+
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Kafka's numbers of them (ScramMechanism)."""
+
+
+class ScramCredential(NamedTuple):
+    """What a broker knows of a user's password (RFC 5802, KIP-554)."""
+
+    user: str
+    mechanism: str
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+ScramCredentials = Mapping[tuple[str, str], ScramCredential]
+"""By mechanism and user."""
 
 
 def users_of_jaas(text: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""What a KRaft controller writes into `__cluster_metadata`, as far as it says what topics, configs, features and
-producer ids there are (KIP-500, KIP-631).
+"""What a KRaft controller writes into `__cluster_metadata`, as far as it says what topics, configs, features, producer
+ids, ACLs, users and quotas there are (KIP-500, KIP-631).
 
 A record's value is framed: unsigned varints for the frame version, the record's type and its version, then the message
 (Kafka's AbstractApiMessageSerde). Field names and versions: Kafka 4.4.0's message definitions.
@@ -10,7 +10,8 @@ from __future__ import annotations
 from minibroker_protocol.codegen_read import varint
 from minibroker_protocol.dsl import Data, Message
 from minibroker_protocol.errors import Malformed
-from minibroker_protocol.fields import f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.fields import bool_, bytes_, f, float64, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.structs import Struct
 
 _FRAME_VERSION = 1
 
@@ -71,11 +72,47 @@ class RemoveTopicRecord(Data, record_type=9, versions="0", flexible="0+"):
     topic_id: uuid
 
 
+class DelegationTokenRecord(Data, record_type=10, versions="0", flexible="0+"):
+    """A delegation token is created or renewed (KIP-48)."""
+
+    owner: string
+    requester: string
+    renewers: list[string]
+    issue_timestamp: int64
+    max_timestamp: int64
+    expiration_timestamp: int64
+    token_id: string
+
+
+class UserScramCredentialRecord(Data, record_type=11, versions="0", flexible="0+"):
+    """A user gets a SCRAM credential, in the place of an earlier one of the same mechanism (KIP-554)."""
+
+    name: string
+    mechanism: int8
+    salt: bytes_ = f(secret=True)
+    stored_key: bytes_ = f(secret=True)
+    server_key: bytes_ = f(secret=True)
+    iterations: int32
+
+
 class FeatureLevelRecord(Data, record_type=12, versions="0", flexible="0+"):
     """A feature is finalized at a level."""
 
     name: string
     feature_level: int16
+
+
+class ClientQuotaRecord(Data, record_type=14, versions="0", flexible="0+"):
+    """A quota of an entity gets a value, or is removed."""
+
+    class EntityData(Struct):
+        entity_type: string
+        entity_name: string | None = f(nullable="0+")
+
+    entity: list[EntityData]
+    key: string
+    value: float64
+    remove: bool_
 
 
 class ProducerIdsRecord(Data, record_type=15, versions="0", flexible="0+"):
@@ -84,6 +121,32 @@ class ProducerIdsRecord(Data, record_type=15, versions="0", flexible="0+"):
     broker_id: int32
     broker_epoch: int64 = f(default=-1)
     next_producer_id: int64
+
+
+class AccessControlEntryRecord(Data, record_type=18, versions="0", flexible="0+"):
+    """An ACL is added."""
+
+    id: uuid
+    resource_type: int8
+    resource_name: string
+    pattern_type: int8
+    principal: string
+    host: string
+    operation: int8
+    permission_type: int8
+
+
+class RemoveAccessControlEntryRecord(Data, record_type=19, versions="0", flexible="0+"):
+    """An ACL is removed."""
+
+    id: uuid
+
+
+class RemoveUserScramCredentialRecord(Data, record_type=22, versions="0", flexible="0+"):
+    """A SCRAM credential of a user is removed."""
+
+    name: string
+    mechanism: int8
 
 
 class BeginTransactionRecord(Data, record_type=23, versions="0", flexible="0+"):
@@ -102,6 +165,12 @@ class AbortTransactionRecord(Data, record_type=25, versions="0", flexible="0+"):
     reason: string | None = f(nullable="0+", tag=0, default=None)
 
 
+class RemoveDelegationTokenRecord(Data, record_type=26, versions="0", flexible="0+"):
+    """A delegation token expired or is removed."""
+
+    token_id: string
+
+
 _TYPES: dict[int, type[Data]] = {
     kind.__record_type__: kind
     for kind in (
@@ -110,11 +179,18 @@ _TYPES: dict[int, type[Data]] = {
         ConfigRecord,
         PartitionChangeRecord,
         RemoveTopicRecord,
+        DelegationTokenRecord,
+        UserScramCredentialRecord,
         FeatureLevelRecord,
+        ClientQuotaRecord,
         ProducerIdsRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
+        RemoveUserScramCredentialRecord,
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
+        RemoveDelegationTokenRecord,
     )
     if kind.__record_type__ is not None
 }

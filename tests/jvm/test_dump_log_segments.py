@@ -179,4 +179,4 @@ def test_a_metadata_log_means_to_kafka_what_it_means_to_us(programs: Path, tmp_p
     assert configs == {name: topic.configs for name, topic in ours.topics.items() if topic.configs}
     assert ours.next_producer_id == of_type("PRODUCER_IDS_RECORD")[-1]["nextProducerId"]
     assert ours.features == {level["name"]: level["featureLevel"] for level in of_type("FEATURE_LEVEL_RECORD")}
-    assert sum(len(topic.leaders) for topic in ours.topics.values()) == len(of_type("PARTITION_RECORD"))
+    assert sum(len(topic.partitions) for topic in ours.topics.values()) == len(of_type("PARTITION_RECORD"))

@@ -59,7 +59,7 @@ class PortTaken(Exception):
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
-    `extra` is added to server.properties, `{controller_port}` in it filled in; `jvm_options` are chosen for a short
+    `extra` is added to server.properties, `{controller_port}` and `{data}` in it filled in; `jvm_options` are chosen for a short
     life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh; `release` is one of `jvm.POMS`.
     """
 
@@ -76,14 +76,14 @@ class RealKafka:
         self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
         self.process: subprocess.Popen[bytes] | None = None
         free_port, controller_port = free_ports(2)
-        self.port = port or free_port
+        self.port, self.controller_port = port or free_port, controller_port
         self._jvm_options = jvm_options
         self.release = release
         self._properties = self.directory / "server.properties"
         data = self.directory / "data"
         self._properties.write_text(
             PROPERTIES.format(port=self.port, controller_port=controller_port, data=data)
-            + extra.replace("{controller_port}", str(controller_port))
+            + extra.replace("{controller_port}", str(controller_port)).replace("{data}", str(data))
         )
         self._format(features)
 
