@@ -1,61 +1,104 @@
 """Import topics from data directories whose controller journal lacks them: a real Kafka's, or after the journal was
 lost.
 
-Partitions and topic ids come from their directories; configs, features, broker configs and the next producer id from
-Kafka's metadata log, when it is there.
+Partitions and topic ids come from their directories; configs, features, broker configs, the next producer id, ACLs and
+SCRAM credentials from Kafka's metadata log, when it is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from minibroker.cluster.found_topics import bring_back, report_absent, take_over_topics
 from minibroker.config.keys import BROKER_KEYS
-from minibroker.config.settings import Settings, validate_topic_config
+from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
-from minibroker.controller.kraft import KraftMetadata, KraftTopic, read_kraft_metadata
-from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE, ControllerState, without_steps
+from minibroker.controller.journal import JOURNAL
+from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
+from minibroker.controller.kraft import KraftMetadata, read_kraft_metadata
+from minibroker.controller.state import ControllerState
 from minibroker.kernel.logs import get_logger
-from minibroker.releases.features import TRANSACTION_VERSION
+from minibroker.security.acls import problem_of
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.directory import DataDirectory
-from minibroker_storage.disk import join
-from minibroker_storage.file_errors import MalformedFile
-from minibroker_storage.leader_epochs import LeaderEpochCache
-from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
 log = get_logger(__name__)
 
 
-def bootstrap(
-    state: ControllerState, directories: Sequence[DataDirectory], *, new: bool, transaction_version: int | None
-) -> None:
-    """Import everything that `directories` hold into the metadata. new: the journal was empty, so Kafka's metadata log
-    is read if there is one. transaction_version: the user's, which overrides the log's; None: unset.
+def kafka_metadata(state: ControllerState, directories: Sequence[DataDirectory], *, new: bool) -> KraftMetadata | None:
+    """What Kafka's metadata log has that is to be taken over: all for a new journal, else ACLs and SCRAM credentials
+    that an earlier version left there. None without such a log. Changes nothing.
 
-    Raises ApiError KAFKA_STORAGE_ERROR for a metadata log that cannot be read, MalformedFile, StorageError.
+    Raises ApiError KAFKA_STORAGE_ERROR for a log that cannot be read, and where an authorizer is set and the ACLs of
+    the directories cannot be known; StorageError.
     """
-    kraft = _kraft(directories) if new else None
+    if not new and state.security_taken_over:
+        return None
+    guarded = bool(state.settings.get_string("authorizer.class.name"))
+    try:
+        kraft = _newest(directories)
+    except ApiError as error:
+        if new or guarded:
+            raise
+        log.warning("%s", error)
+        return None
+    if guarded:
+        problem = _without_acls(directories) if kraft is None and new else _wrong_acls(kraft)
+        if problem is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"authorizer.class.name is set, but {problem}")
+    return kraft
+
+
+def bootstrap(
+    state: ControllerState, directories: Sequence[DataDirectory], kraft: KraftMetadata | None, *, new: bool
+) -> None:
+    """Import everything that `directories` and Kafka's metadata hold. new: the journal is.
+
+    Raises MalformedFile, StorageError.
+    """
+    if kraft is not None and new:
+        _take_over(state, kraft)
     if kraft is not None:
-        _take_over(state, kraft, transaction_version)
-    _bootstrap_topics(state, directories, kraft.topics if kraft is not None else {})
+        _take_over_security(state, kraft)
+    bring_back(state, directories)
+    take_over_topics(state, directories, kraft.topics if kraft is not None and new else {})
+    report_absent(state, directories)
 
 
-def _kraft(directories: Iterable[DataDirectory]) -> KraftMetadata | None:
+def _newest(directories: Iterable[DataDirectory]) -> KraftMetadata | None:
+    """Of several brokers, one may have been down while the metadata changed."""
+    found = []
     for directory in directories:
         try:
-            found = read_kraft_metadata(directory.disk)
+            found.append(read_kraft_metadata(directory.disk))
         except Malformed as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"Kafka's metadata log: {error}") from error
-        if found is not None:
-            return found
+    return max((kraft for kraft in found if kraft is not None), key=lambda kraft: kraft.end_offset, default=None)
+
+
+def _without_acls(directories: Iterable[DataDirectory]) -> str | None:
+    """Why the ACLs of directories without any metadata are unknown; None where nothing is to be protected yet."""
+    if not any(directory.partitions() for directory in directories):
+        return None
+    return (
+        f"the ACLs of the data directory cannot be known: it has partitions, and neither {METADATA_DIRECTORY} nor "
+        f"{JOURNAL}. Start it once without an authorizer to take it over without ACLs"
+    )
+
+
+def _wrong_acls(kraft: KraftMetadata | None) -> str | None:
+    if kraft is None:
+        return None
+    if kraft.damaged is not None:
+        return f"Kafka's ACLs cannot be taken over: {kraft.damaged}"
+    for entry in kraft.acls.values():
+        problem = problem_of(entry)
+        if problem is not None:
+            return f"an ACL of Kafka cannot be taken over: {problem}: {entry}"
     return None
 
 
-def _take_over(state: ControllerState, kraft: KraftMetadata, transaction_version: int | None) -> None:
-    level = kraft.features.get(TRANSACTION_VERSION, 0)
-    if transaction_version is None and state.image.feature(TRANSACTION_VERSION) != level:
-        state.set_feature(TRANSACTION_VERSION, level)
+def _take_over(state: ControllerState, kraft: KraftMetadata) -> None:
     state.skip_producer_ids(kraft.next_producer_id)
     for node, configs in kraft.broker_configs.items():
         known = _known_broker_configs(node, configs)
@@ -64,6 +107,22 @@ def _take_over(state: ControllerState, kraft: KraftMetadata, transaction_version
     for (kind, name), configs in kraft.resource_configs.items():
         if configs:
             state.set_resource_configs(kind, name, configs)
+
+
+def _take_over_security(state: ControllerState, kraft: KraftMetadata) -> None:
+    """ACLs and SCRAM credentials, and a line that counts what has no place here."""
+    acls = [entry for entry in kraft.acls.values() if problem_of(entry) is None]
+    state.take_over_security(acls, kraft.scram_credentials.values())
+    if acls or kraft.scram_credentials:
+        log.info("taking over %d ACL(s) and %d SCRAM credential(s) of Kafka", len(acls), len(kraft.scram_credentials))
+    left_out = {
+        "ACL(s) that this version does not know": len(kraft.acls) - len(acls),
+        "client quota(s)": sum(map(len, kraft.quotas.values())),
+        "delegation token(s)": len(kraft.delegation_tokens),
+    }
+    counts = ", ".join(f"{count} {what}" for what, count in left_out.items() if count)
+    if counts:
+        log.warning("not taken over from Kafka's metadata, and without effect here: %s", counts)
 
 
 def _known_broker_configs(node: str, configs: Mapping[str, str]) -> dict[str, str]:
@@ -78,89 +137,3 @@ def _known_broker_configs(node: str, configs: Mapping[str, str]) -> dict[str, st
         else:
             known[name] = value
     return known
-
-
-def _bootstrap_topics(
-    state: ControllerState, directories: Sequence[DataDirectory], described: Mapping[str, KraftTopic]
-) -> None:
-    found: dict[str, dict[int, list[int]]] = {}
-    ids: dict[str, bytes] = {}
-    epochs: dict[str, int] = {}
-    highest_producer = -1
-    for directory in directories:
-        for topic, index in directory.partitions():
-            if topic in state.image.topics:
-                continue
-            if directory.topic_id(topic, index) in state.removed_topics:
-                _remove(directory, topic, index)
-                continue
-            found.setdefault(topic, {}).setdefault(index, []).append(directory.node_id)
-            known = directory.topic_id(topic, index)
-            if known is not None:
-                ids[topic] = known
-            epochs[topic] = max(epochs.get(topic, 0), _latest_epoch(directory, topic, index))
-            highest_producer = max(highest_producer, _highest_producer(directory, topic, index))
-    for topic, partitions in sorted(found.items()):
-        about = described.get(topic)
-        if about is not None and about.topic_id != ids.get(topic, about.topic_id):
-            about = None  # another topic of the same name, whose directory is a leftover
-        everywhere = tuple(d.node_id for d in directories)
-        count = max([*partitions, *(about.leaders if about is not None else ())]) + 1
-        replicas = [tuple(partitions.get(i, everywhere[:1])) for i in range(count)]
-        log.info("taking over topic %s with %d partition(s) found in the data directory", topic, count)
-        added = state.add_topic(
-            topic,
-            replicas,
-            _valid_topic_configs(topic, about.configs, state.settings) if about is not None else {},
-            topic_id=about.topic_id if about is not None else ids.get(topic),
-            leader_epoch=max(epochs[topic] + 2, about.next_leader_epoch if about is not None else 0),
-        )
-        without_steps(added)
-    if highest_producer >= state.next_producer_id:
-        # Ids that only the last records know, which no snapshot has, are of the block after it at most.
-        state.skip_producer_ids((highest_producer // PRODUCER_ID_BLOCK_SIZE + 2) * PRODUCER_ID_BLOCK_SIZE)
-
-
-def _remove(directory: DataDirectory, topic: str, index: int) -> None:
-    """The broker ended before it had deleted all logs of a topic."""
-    log.info("removing %s-%d, whose topic is deleted", topic, index)
-    directory.disk.remove_tree(directory.partition_path(topic, index))
-    directory.forget(topic, index)
-
-
-def _valid_topic_configs(topic: str, configs: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    valid = {}
-    for name, value in configs.items():
-        try:
-            validate_topic_config({name: value}, settings)
-        except ApiError as error:
-            log.warning("the config %s of topic %s is not taken over: %s", name, topic, error.message)
-        else:
-            valid[name] = value
-    return valid
-
-
-def _latest_epoch(directory: DataDirectory, topic: str, index: int) -> int:
-    path = join(directory.partition_path(topic, index), LEADER_EPOCH)
-    if not directory.disk.exists(path):
-        return 0
-    try:
-        return LeaderEpochCache.decode(directory.disk.read_bytes(path), path).latest_epoch or 0
-    except MalformedFile:
-        if directory.clean:
-            raise
-        return 0  # torn by a crash; opening the log makes it again from the batches
-
-
-def _highest_producer(directory: DataDirectory, topic: str, index: int) -> int:
-    """The largest producer id in the newest snapshot, -1 without one."""
-    folder = directory.partition_path(topic, index)
-    snapshots = [name for name in directory.disk.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
-    if not snapshots:
-        return -1
-    path = join(folder, snapshots[-1])
-    try:
-        entries = decode_snapshot(directory.disk.read_bytes(path), path)
-    except MalformedFile:
-        return -1  # opening the log passes it over as well
-    return max((entry.producer_id for entry in entries), default=-1)

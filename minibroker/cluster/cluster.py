@@ -9,7 +9,7 @@ from typing import cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
-from minibroker.cluster.bootstrap import bootstrap
+from minibroker.cluster.bootstrap import bootstrap, kafka_metadata
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.leaders import Leaders
@@ -114,6 +114,8 @@ class Cluster:
         self._state: ControllerState | None = None
         self._controller: Controller | None = None
         self._directories: list[DataDirectory] = []
+        #: Whether this start may have changed more than the lock of its directories.
+        self._touched = False
         self._cluster_id: str | None = None
         self._balancing: TimerHandle | None = None
         self._sessions: TimerHandle | None = None
@@ -131,7 +133,10 @@ class Cluster:
                 broker.kill()
             self.brokers.clear()
             for directory in self._directories:
-                directory.release()
+                if self._touched:
+                    directory.release()
+                else:
+                    directory.put_back()
             if self._state is not None:
                 self._state.close()
             raise
@@ -152,20 +157,27 @@ class Cluster:
             controller_id=min(self._nodes),
         )
         self._state = state
+        new = state.load()
+        kraft = kafka_metadata(state, self._directories, new=new)
         level = self._transaction_version
-        new = state.load(default_features(self.semantics.transaction_version if level is None else level))
-        if level is not None and state.image.feature(TRANSACTION_VERSION) != level:
-            state.set_feature(TRANSACTION_VERSION, level)
-        level = state.image.feature(TRANSACTION_VERSION)
+        if level is None and new:
+            level = self.semantics.transaction_version if kraft is None else kraft.features.get(TRANSACTION_VERSION, 0)
+        if level is None:
+            level = state.image.feature(TRANSACTION_VERSION)
         problems = self.semantics.problems(level)
         if problems:
             raise WrongDirectory(f"the data directory has transaction.version {level}: {problems[0]}")
+        self._touched = True
+        if not new and state.image.feature(TRANSACTION_VERSION) != level:
+            state.set_feature(TRANSACTION_VERSION, level)
         controller = self._controller = self._activate_controller(state)
         epochs = {}
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
-        bootstrap(state, self._directories, new=new, transaction_version=level)
+        bootstrap(state, self._directories, kraft, new=new)
+        if new:
+            state.finalize(default_features(level))
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):

@@ -1,12 +1,12 @@
 """Reads a real Kafka's metadata log when its data directory is taken over (KRaft, KIP-631).
 
-Read once, before the controller's own journal has its first entry. The newest snapshot (``.checkpoint``) comes first, then
-the log after it. A tail that is torn, as after a crash, ends it.
+Read once, before the controller's own journal has its first entry. The newest snapshot (``.checkpoint``) comes first,
+then the log after it. A tail that is torn, as after a crash, ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,15 +46,18 @@ log = get_logger(__name__)
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"
 _SAME = -2  # a leader that did not change
+_UNASSIGNED = bytes(16)  # of a log directory that the broker has not chosen yet
+_SIZED = 12  # bytes of a batch up to the end of its length
 
 
 @dataclass(frozen=True, slots=True)
 class KraftPartition:
-    """replicas, isr: node ids. directories: of each replica the id of its log directory (KIP-858); empty when the records
-    are of a release before that, zeros for one that the broker has not chosen yet."""
+    """replicas, isr, elr: node ids; elr: eligible to lead though out of sync (KIP-966). directories: of each replica
+    the id of its log directory (KIP-858); empty when the records are of a release before that."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    elr: tuple[int, ...]
     leader: int
     leader_epoch: int
     directories: tuple[bytes, ...] = ()
@@ -63,6 +66,11 @@ class KraftPartition:
     def next_leader_epoch(self) -> int:
         """The epoch after the next start: the old leader is fenced, unless it was already, and then elected again."""
         return self.leader_epoch + (1 if self.leader == NO_LEADER else 2)
+
+    def is_kept_in(self, node: int, directory: bytes) -> bool:
+        """Whether `node` keeps, or would make, its replica in the log directory of this id."""
+        kept = dict(zip(self.replicas, self.directories, strict=False)).get(node)
+        return kept in (directory, _UNASSIGNED)
 
 
 @dataclass
@@ -87,9 +95,9 @@ Entity = tuple[tuple[str, str | None], ...]
 @dataclass
 class KraftMetadata:
     """broker_configs: node id as text, or "" for the cluster-wide default. resource_configs: those of groups and of
-    subscriptions to client metrics, by ResourceType and name. acls: by their ids. scram_credentials: by mechanism and user.
-    quotas: the keys of each entity. delegation_tokens: their ids. end_offset: after the last record. torn: why the log ends
-    before its file does."""
+    subscriptions to client metrics, by ResourceType and name. acls: by their ids. scram_credentials: by mechanism and
+    user. quotas: the keys of each entity. delegation_tokens: their ids. end_offset: after the last record. damaged: why
+    records may be missing after it; the torn tail that a crash leaves is no such reason."""
 
     topics: dict[str, KraftTopic] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -101,7 +109,7 @@ class KraftMetadata:
     quotas: dict[Entity, set[str]] = field(default_factory=dict)
     delegation_tokens: set[str] = field(default_factory=set)
     end_offset: int = 0
-    torn: str | None = None
+    damaged: str | None = None
 
 
 def read_kraft_metadata(disk: Disk) -> KraftMetadata | None:
@@ -115,39 +123,65 @@ def read_kraft_metadata(disk: Disk) -> KraftMetadata | None:
     names = disk.list(DIRECTORY)
     snapshots = [name for name in names if name.endswith(".checkpoint") and name[:20].isdecimal()]
     start = int(snapshots[-1][:20]) if snapshots else 0
-    for name in snapshots[-1:]:
-        _read(disk, join(DIRECTORY, name), replay, following=None)
-    if replay.metadata.torn:  # it is written whole, synced, and gets its name last
-        raise Malformed(replay.metadata.torn)
+    try:
+        for name in snapshots[-1:]:
+            _read(disk, join(DIRECTORY, name), replay, following=None)
+    except _Torn as torn:  # Kafka gives it its name when it is whole and synced
+        raise Malformed(str(torn)) from None
     following = start
-    for name in names:
-        if name.endswith(".log") and name[:20].isdecimal() and replay.metadata.torn is None:
-            following = _read(disk, join(DIRECTORY, name), replay, following)
+    try:
+        for name in names:
+            if name.endswith(".log") and name[:20].isdecimal():
+                following = _read(disk, join(DIRECTORY, name), replay, following)
+    except _Torn as torn:
+        log.warning("%s; the metadata end there", torn)
+        following = torn.following
+        if not torn.at_the_end:
+            replay.metadata.damaged = str(torn)
     replay.metadata.end_offset = following
     return replay.metadata
 
 
+class _Torn(Exception):
+    """A batch is not whole. following: the offset that it should have. at_the_end: no other batch can be after it, as
+    when a crash interrupts an append."""
+
+    def __init__(self, reason: str, following: int, *, at_the_end: bool) -> None:
+        super().__init__(reason)
+        self.following = following
+        self.at_the_end = at_the_end
+
+
 def _read(disk: Disk, path: str, replay: _Replay, following: int | None) -> int:
-    """Replay the records at offset `following` and after it, None for all; returns the offset after the last batch."""
+    """Replay the records at offset `following` and after it, None for all; returns the offset after the last batch.
+    Raises _Torn, Malformed."""
     file = disk.open(path)
+    at = 0
     try:
-        for _, header, data in checked(file, file.size):
+        for position, header, data in checked(file, file.size):
+            at = position + header.size
             if following is not None:
                 if header.last_offset < following:
                     continue
                 if header.base_offset > following:
-                    raise Malformed(f"{path}: the records from offset {following} to {header.base_offset - 1} are missing")
+                    missing = f"the records from offset {following} to {header.base_offset - 1} are missing"
+                    raise Malformed(f"{path}: {missing}")
             if not header.is_control:
                 for record in decode_records(data, 0, header):
                     if record.value is not None and (following is None or record.offset >= following):
                         replay.apply_value(bytes(record.value))
             following = None if following is None else header.last_offset + 1
     except CorruptBatch as error:
-        log.warning("%s; the metadata end there", error)
-        replay.metadata.torn = str(error)
+        raise _Torn(str(error), following or 0, at_the_end=_is_last(file.pread(_SIZED, at), file.size - at)) from None
     finally:
         file.close()
     return following or 0
+
+
+def _is_last(head: bytes, size: int) -> bool:
+    """Whether a batch that begins with `head` reaches the end of the file, `size` bytes further on."""
+    length = int.from_bytes(head[_SIZED - 4 : _SIZED], "big", signed=True)
+    return len(head) < _SIZED or head == bytes(_SIZED) or (length > 0 and _SIZED + length >= size)
 
 
 class _Replay:
@@ -206,6 +240,7 @@ class _Replay:
         self._topic(record.topic_id).partitions[record.partition_id] = KraftPartition(
             tuple(record.replicas),
             tuple(record.isr),
+            tuple(record.eligible_leader_replicas or ()),
             record.leader,
             record.leader_epoch,
             tuple(record.directories),
@@ -220,6 +255,7 @@ class _Replay:
             before,
             replicas=_or(record.replicas, before.replicas),
             isr=_or(record.isr, before.isr),
+            elr=_or(record.eligible_leader_replicas, before.elr),
             directories=_or(record.directories, before.directories),
         )
         if record.leader != _SAME:  # a change of the leader is a new epoch (PartitionRegistration.merge)

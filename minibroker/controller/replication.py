@@ -109,7 +109,7 @@ class ReplicationControl:
         unclean = self._state.settings.topic_value("unclean.leader.election.enable", topic.configs)
         assert isinstance(minimum, int)
         return Wanted(
-            acceptable=self.active,
+            acceptable=lambda node: node not in partition.offline and self.active(node),
             min_isr=min(minimum, len(partition.replicas)),
             election=Election.UNCLEAN if unclean else Election.ONLINE,
         )

@@ -16,6 +16,7 @@ from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.security.acls import AclBinding
+from minibroker.security.credentials import ScramCredential
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000
@@ -82,6 +83,8 @@ class ControllerState:
         self.settings = settings
         self.image = MetadataImage(cluster_id=cluster_id, controller_id=controller_id)
         self.next_producer_id = 0
+        #: Whether the ACLs and SCRAM credentials of a Kafka that had the directory before are in the image.
+        self.security_taken_over = False
         #: Whether every group and transactional id lies in the partition where Kafka has it; minibroker 0.1.0 had not.
         self.ids_placed = False
         #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
@@ -97,22 +100,25 @@ class ControllerState:
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
-    def load(self, features: Mapping[str, int]) -> bool:
-        """Replay the journal; `features` are finalized when it is new, and then the answer is True."""
-        empty = True
+    def load(self) -> bool:
+        """Replay the journal. True when it is new: its first start has not come to the features, which are written
+        last."""
         for entry in self.journal.replay():
-            empty = False
             if entry["type"] == "remove-topic":
                 self.removed_topics.add(self.image.topics[entry["name"]].topic_id)
             self._apply(entry)
-        if empty:
-            for name, level in sorted(features.items()):
-                self._commit({"type": "feature", "name": name, "level": level})
-        else:
-            # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
-            self._commit({"type": "restart"})
+        if not self.image.features:
+            return True
+        # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
+        self._commit({"type": "restart"})
         self.journal.sync()
-        return empty
+        return False
+
+    def finalize(self, features: Mapping[str, int]) -> None:
+        """The features of a new cluster; its journal is complete, and durable when this returns."""
+        for name, level in sorted(features.items()):
+            self._commit({"type": "feature", "name": name, "level": level})
+        self.journal.sync()
 
     def reload(self) -> None:
         """Reload the journal, as the next active controller does. Registered brokers, which KRaft keeps in the same
@@ -173,13 +179,7 @@ class ControllerState:
                 return topic_id
 
     def add_topic(
-        self,
-        name: str,
-        assignment: Sequence[tuple[int, ...]],
-        configs: Mapping[str, str],
-        *,
-        topic_id: bytes | None = None,
-        leader_epoch: int = 0,
+        self, name: str, assignment: Sequence[tuple[int, ...]], configs: Mapping[str, str]
     ) -> Steps[TopicImage]:
         """Create a topic with one replica list per partition. It is written and published whole, with the last step."""
 
@@ -187,33 +187,46 @@ class ControllerState:
             return {
                 "type": "topic",
                 "name": name,
-                "id": encode_id(topic_id or self.new_topic_id()),
+                "id": encode_id(self.new_topic_id()),
                 **placed,
                 "configs": dict(configs),
-                "epoch": leader_epoch,
+                "epoch": 0,
             }
 
-        yield from self._commit_partitions(assignment, 0, leader_epoch, entry)
+        yield from self._commit_partitions(assignment, 0, entry)
         self._publish(name)
         return self.image.topics[name]
+
+    def take_over_topic(
+        self, name: str, topic_id: bytes | None, partitions: Iterable[PartitionImage], configs: Mapping[str, str]
+    ) -> None:
+        """Add a topic that a data directory or Kafka's metadata have; None: it gets a new id."""
+        entry = {
+            "type": "topic",
+            "name": name,
+            "id": encode_id(topic_id or self.new_topic_id()),
+            "partitions": [_written(partition) for partition in partitions],
+            "configs": dict(configs),
+        }
+        self._change(entry, name)
 
     def add_partitions(self, name: str, assignment: Sequence[tuple[int, ...]]) -> Steps[None]:
         """Grow a topic: as `add_topic`."""
         first = len(self.image.topics[name].partitions)
         yield from self._commit_partitions(
-            assignment, first, 0, lambda placed: {"type": "partitions", "name": name, **placed}
+            assignment, first, lambda placed: {"type": "partitions", "name": name, **placed}
         )
         self._publish(name)
 
     def _commit_partitions(
-        self, assignment: Sequence[tuple[int, ...]], first: int, leader_epoch: int, entry: Callable[[Entry], Entry]
+        self, assignment: Sequence[tuple[int, ...]], first: int, entry: Callable[[Entry], Entry]
     ) -> Steps[None]:
         """Write what `entry` makes of replica lists and in-sync sets, and apply it. Brokers that come or go while the
         partitions are made have them made again."""
         while True:
             brokers = self.image.brokers
             placed = yield from self._placed(assignment)
-            partitions = yield from _new_partitions(placed, first, leader_epoch)
+            partitions = yield from _new_partitions(placed, first, 0)
             if self.image.brokers is brokers:
                 break
         written = entry(placed)
@@ -250,6 +263,15 @@ class ControllerState:
 
     def remove_acl(self, entry: AclBinding) -> None:
         self._change({"type": "remove-acl", **entry._asdict()})
+
+    def take_over_security(self, acls: Iterable[AclBinding], credentials: Iterable[ScramCredential]) -> None:
+        """Those of a Kafka that had the directory before, once in its life. Durable when it returns."""
+        for entry in acls:
+            self._commit({"type": "acl", **entry._asdict()})
+        for credential in credentials:
+            self._commit({"type": "scram-credential", **_written_credential(credential)})
+        self._commit({"type": "security-taken-over"})
+        self.journal.sync()
 
     def set_feature(self, name: str, level: int) -> None:
         self._change({"type": "feature", "name": name, "level": level})
@@ -305,7 +327,10 @@ class ControllerState:
         apply(entry)
 
     def _apply_topic(self, entry: Entry) -> None:
-        self._take_topic(entry, without_steps(_new_partitions(entry, 0, int(entry.get("epoch", 0)))))
+        if "partitions" in entry:
+            self._take_topic(entry, map(_read, entry["partitions"]))
+        else:
+            self._take_topic(entry, without_steps(_new_partitions(entry, 0, int(entry.get("epoch", 0)))))
 
     def _take_topic(self, entry: Entry, partitions: Iterable[PartitionImage]) -> None:
         topic = TopicImage(entry["name"], decode_id(entry["id"]), tuple(partitions), dict(entry["configs"]))
@@ -353,6 +378,14 @@ class ControllerState:
     def _set_acls(self, acls: frozenset[AclBinding]) -> None:
         self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)
 
+    def _apply_scram_credential(self, entry: Entry) -> None:
+        credential = _read_credential(entry)
+        held = {**self.image.scram_credentials, (credential.mechanism, credential.user): credential}
+        self.image = replace(self.image, scram_credentials=held, offset=self.image.offset + 1)
+
+    def _apply_security_taken_over(self, _: Entry) -> None:
+        self.security_taken_over = True
+
     def _apply_feature(self, entry: Entry) -> None:
         self.image = self.image.with_feature(entry["name"], int(entry["level"]))
 
@@ -387,6 +420,19 @@ def _acl(entry: Entry) -> AclBinding:
     return AclBinding(**{name: value for name, value in entry.items() if name != "type"})
 
 
+_SECRETS = ("salt", "stored_key", "server_key")
+
+
+def _written_credential(credential: ScramCredential) -> dict[str, Any]:
+    written = credential._asdict()
+    return written | {name: base64.b64encode(written[name]).decode() for name in _SECRETS}
+
+
+def _read_credential(entry: Entry) -> ScramCredential:
+    fields = {name: entry[name] for name in ScramCredential._fields}
+    return ScramCredential(**fields | {name: base64.b64decode(entry[name]) for name in _SECRETS})
+
+
 def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> Steps[list[PartitionImage]]:
     isr: list[list[int]] = entry["isr"] if "isr" in entry else entry["replicas"]
     made = yield from in_steps(
@@ -396,7 +442,7 @@ def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> Steps[list[P
     return made
 
 
-_NODE_LISTS = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr")
+_NODE_LISTS = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "offline")
 _NUMBERS = ("index", "leader", "leader_epoch", "partition_epoch")
 
 

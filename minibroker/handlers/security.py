@@ -1,7 +1,7 @@
 """Authentication and credentials: SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50).
 
 On a SASL listener the two first carry the exchange of `security.sasl`; on any other, and once it is over, they are
-refused. The cluster itself keeps no SCRAM credentials.
+refused. The only SCRAM credentials in the metadata are those of a Kafka whose directory was taken over.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections import Counter
 
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
+from minibroker.security.credentials import SCRAM_MECHANISMS
 from minibroker.security.sasl import AuthenticationFailed, SaslState
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
+
+_Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
 def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
@@ -54,28 +57,38 @@ def _not_authenticated(code: ErrorCode, message: str) -> m.SaslAuthenticateRespo
 
 
 async def describe_user_scram_credentials(
-    _: RequestContext, request: m.DescribeUserScramCredentialsRequest
+    ctx: RequestContext, request: m.DescribeUserScramCredentialsRequest
 ) -> m.DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentials v0: no user has any. A user asked for by name is RESOURCE_NOT_FOUND, one asked for
-    twice DUPLICATE_RESOURCE."""
+    """DescribeUserScramCredentials v0: mechanisms and iterations of the users in the metadata, of all where none is
+    named. A missing user is RESOURCE_NOT_FOUND, one that is named twice DUPLICATE_RESOURCE."""
+    held: dict[str, list[m.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
+    for credential in ctx.broker.image.scram_credentials.values():
+        await STEP
+        held.setdefault(credential.user, []).append(
+            m.DescribeUserScramCredentialsResponse.CredentialInfo(
+                mechanism=SCRAM_MECHANISMS[credential.mechanism], iterations=credential.iterations
+            )
+        )
     asked: Counter[str] = Counter()
     for user in request.users or []:
         await STEP
         asked[user.name] += 1
     results = []
-    for name, count in asked.items():
+    for name, count in (asked or dict.fromkeys(held, 1)).items():
         await STEP
-        results.append(_refusal(name, twice=count > 1))
+        if count == 1 and name in held:
+            infos = sorted(held[name], key=lambda info: info.mechanism)
+            results.append(_Result(user=name, error_message=None, credential_infos=infos))
+        else:
+            results.append(_refusal(name, twice=count > 1))
     return m.DescribeUserScramCredentialsResponse(results=results)
 
 
-def _refusal(name: str, *, twice: bool) -> m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
+def _refusal(name: str, *, twice: bool) -> _Result:
     if twice:
         code = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     else:
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {name}"
-    return m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
-        user=name, error_code=code, error_message=message
-    )
+    return _Result(user=name, error_code=code, error_message=message)

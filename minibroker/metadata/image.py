@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minibroker.security.acls import AclBinding
+    from minibroker.security.credentials import ScramCredentials
 
 NO_LEADER = -1
 
@@ -44,6 +45,7 @@ class PartitionImage:
 
     adding, removing: what a reassignment under way does. elr: eligible to lead though out of sync, because the in-sync
     set fell below the minimum while they were in it; last_known_elr: the last leader, when none is left (KIP-966).
+    offline: replicas in log directories of a Kafka that are not here, so that their brokers cannot lead or follow.
     """
 
     index: int
@@ -56,6 +58,7 @@ class PartitionImage:
     removing: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class MetadataImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
     resource_configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=_empty)
     acls: frozenset[AclBinding] = frozenset()
+    scram_credentials: ScramCredentials = field(default_factory=_empty)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

@@ -1,4 +1,5 @@
-"""Users and their passwords, from Kafka's JAAS lines and from our own setting, and the SCRAM credentials of metadata."""
+"""Users and their passwords, from Kafka's JAAS lines and from our own setting, and the SCRAM credentials of
+metadata."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from minibroker.config.types import ConfigError
 from minibroker.kernel.extras import hint
+from minibroker.security.credentials import SCRAM_MECHANISMS, ScramCredentials
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 # What KIP-84 asks for at least.
 _SCRAM_ITERATIONS = 4096
 
@@ -59,18 +60,23 @@ class PlainSaslServer:
 
 
 class ScramSaslServer:
-    """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``). mechanism: scramp's, secrets: what it keeps of each user."""
+    """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``). mechanism: scramp's, secrets: what it keeps of each user.
+    credentials: of users that are not among them."""
 
-    def __init__(self, name: str, mechanism: Any, secrets: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, mechanism: Any, secrets: Mapping[str, Any], credentials: ScramCredentials) -> None:
         self._name = name
         self._secrets = secrets
+        self._credentials = credentials
         self._user = ""
         self._server = mechanism.make_server(self._secret_of)
         self._begun = False
 
     def _secret_of(self, user: str) -> Any:
         self._user = user
-        return self._secrets[user]
+        if user in self._secrets:
+            return self._secrets[user]
+        held = self._credentials[self._name, user]
+        return held.salt, held.stored_key, held.server_key, held.iterations
 
     def token(self, data: bytes) -> tuple[bytes, str | None]:
         from scramp import ScramException
@@ -90,14 +96,23 @@ class ScramSaslServer:
             ) from None
 
 
-def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Callable[[], SaslServer]]:
-    """Name → maker of an exchange. Raises ConfigError for a mechanism that is unknown or lacks its library."""
+def _none() -> ScramCredentials:
+    return {}
+
+
+def mechanisms(
+    enabled: Sequence[str], users: Mapping[str, str], credentials: Callable[[], ScramCredentials] = _none
+) -> dict[str, Callable[[], SaslServer]]:
+    """Name → maker of an exchange. credentials: those of the metadata, for users that are not in `users`.
+
+    Raises ConfigError for a mechanism that is unknown or lacks its library.
+    """
     found: dict[str, Callable[[], SaslServer]] = {}
     for name in enabled:
         if name == "PLAIN":
             found[name] = lambda: PlainSaslServer(users)
         elif name in MECHANISMS:
-            found[name] = _scram(name, users)
+            found[name] = _scram(name, users, credentials)
         else:
             raise ConfigError(f"sasl.enabled.mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
     if not found:
@@ -105,7 +120,9 @@ def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Ca
     return found
 
 
-def _scram(name: str, users: Mapping[str, str]) -> Callable[[], SaslServer]:
+def _scram(
+    name: str, users: Mapping[str, str], credentials: Callable[[], ScramCredentials]
+) -> Callable[[], SaslServer]:
     try:
         from scramp import ScramMechanism
     except ImportError:
@@ -114,7 +131,7 @@ def _scram(name: str, users: Mapping[str, str]) -> Callable[[], SaslServer]:
     secrets = {
         user: mechanism.make_auth_info(password, iteration_count=_SCRAM_ITERATIONS) for user, password in users.items()
     }
-    return lambda: ScramSaslServer(name, mechanism, secrets)
+    return lambda: ScramSaslServer(name, mechanism, secrets, credentials())
 
 
 class SaslState(Enum):

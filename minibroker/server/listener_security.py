@@ -11,6 +11,7 @@ from minibroker.security.protocols import SecurityProtocol
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
     from minibroker.handlers.dispatch import Dispatch
+    from minibroker.security.credentials import ScramCredentials
     from minibroker.security.sasl import SaslServer
     from minibroker.server.authenticator import Authenticated
 
@@ -43,9 +44,12 @@ OPEN = ListenerSecurity()
 
 
 def listener_securities(
-    settings: Settings, listeners: Sequence[tuple[str, SecurityProtocol]]
+    settings: Settings,
+    listeners: Sequence[tuple[str, SecurityProtocol]],
+    credentials: Callable[[], ScramCredentials],
 ) -> list[ListenerSecurity]:
-    """One for each (name, protocol); they share a TLS context. Raises ConfigError."""
+    """One for each (name, protocol); they share a TLS context. credentials: those of the metadata. Raises
+    ConfigError."""
     tls = None
     if any(protocol.tls for _, protocol in listeners):
         from minibroker.security.tls import server_context
@@ -54,15 +58,19 @@ def listener_securities(
     max_receive_bytes = settings.get_int("sasl.server.max.receive.size")
     return [
         ListenerSecurity(
-            tls if protocol.tls else None, _mechanisms(settings, name) if protocol.sasl else None, max_receive_bytes
+            tls if protocol.tls else None,
+            _mechanisms(settings, name, credentials) if protocol.sasl else None,
+            max_receive_bytes,
         )
         for name, protocol in listeners
     ]
 
 
-def _mechanisms(settings: Settings, listener: str) -> Mapping[str, Callable[[], SaslServer]]:
+def _mechanisms(
+    settings: Settings, listener: str, credentials: Callable[[], ScramCredentials]
+) -> Mapping[str, Callable[[], SaslServer]]:
     from minibroker.security.credentials import users_of_listener
     from minibroker.security.sasl import mechanisms
 
     users = users_of_listener(settings.jaas, listener, settings.get("minibroker.sasl.users"))  # type: ignore[arg-type]
-    return mechanisms(settings.get_list("sasl.enabled.mechanisms"), users)
+    return mechanisms(settings.get_list("sasl.enabled.mechanisms"), users, credentials)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from minibroker.kernel.transport import Network
     from minibroker.metrics.server import MetricsServer
     from minibroker.releases.semantics import Semantics
+    from minibroker.security.credentials import ScramCredentials
 
 log = get_logger(__name__)
 
@@ -84,13 +85,13 @@ class Service:
         self.semantics = _semantics(options, self.settings)
         self._declared = listener_configs(self.settings, len(options.ports))
         create_authorizer(self.settings)  # says what is wrong with it
-        self._declared_securities, self._security = _securities(self._declared, self.settings)
+        self.cluster: Cluster | None = None
+        self._declared_securities, self._security = _securities(self._declared, self.settings, self._scram_credentials)
         if options.metrics is not None and missing(["prometheus_client"]):
             raise ConfigError(hint("--metrics", "prometheus_client"))
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.outside_servers = ""
-        self.cluster: Cluster | None = None
         self._listeners: list[socket.socket] = []
         self._more_listeners: list[socket.socket] = []
         self._places: BrokerDisks | None = None
@@ -142,6 +143,9 @@ class Service:
             raise
         if self.options.data_dir is None:
             loop.call_later(_CLEAN_UP_SECONDS, self._clean_up_after_others)
+
+    def _scram_credentials(self) -> ScramCredentials:
+        return self.cluster.image.scram_credentials if self.cluster is not None else {}
 
     def _make_certificate(self) -> None:
         """Where none was given; at the start, because it writes a file."""
@@ -365,12 +369,13 @@ class Service:
 
 
 def _securities(
-    declared: Sequence[ListenerConfig], settings: Settings
+    declared: Sequence[ListenerConfig], settings: Settings, credentials: Callable[[], ScramCredentials]
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
-    """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
+    """What the declared listeners ask of their clients, and every other port. credentials: those of the metadata.
+    Raises ConfigError."""
     protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
     listeners = [(listener.name, listener.protocol) for listener in declared]
-    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)])
+    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], credentials)
     return found, other
 
 

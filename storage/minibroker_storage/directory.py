@@ -293,8 +293,19 @@ class DataDirectory:
         try:
             self.write_checkpoints()
             if all(log.closed for log in closed):
-                mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-                self.disk.write_atomic(CLEAN_FILE, mark.encode())
+                self._mark_clean(broker_epoch)
+        finally:
+            self.release()
+
+    def _mark_clean(self, broker_epoch: int) -> None:
+        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.disk.write_atomic(CLEAN_FILE, mark.encode())
+
+    def put_back(self) -> None:
+        """Releases a directory of which nothing was opened: it is as clean as it was."""
+        try:
+            if self.clean and self._lock is not None:
+                self._mark_clean(self.previous_broker_epoch)
         finally:
             self.release()
 

@@ -59,8 +59,9 @@ class PortTaken(Exception):
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
-    `extra` is added to server.properties, `{controller_port}` and `{data}` in it filled in; `jvm_options` are chosen for a short
-    life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh; `release` is one of `jvm.POMS`.
+    `extra` is added to server.properties, `{controller_port}` and `{data}` in it filled in; `jvm_options` are chosen
+    for a short life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh; `release` is one of
+    `jvm.POMS`.
     """
 
     def __init__(

@@ -2,8 +2,9 @@
 
     python tests/support/write_two_brokers.py tests/golden/kafka-4.4.0/two-brokers.tar.xz
 
-It has ACLs, SCRAM credentials and quotas, some of them removed again, before and after the newest metadata snapshot. Needs
-Maven and confluent-kafka; nobody runs it in tests. Every file is kept but the lock and the metadata log's indexes.
+It has ACLs, SCRAM credentials and quotas, some of them removed again, before and after the newest metadata snapshot.
+Needs Maven and confluent-kafka; nobody runs it in tests. Every file is kept but the lock and the metadata log's
+indexes.
 """
 
 from __future__ import annotations
