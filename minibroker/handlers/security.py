@@ -78,7 +78,7 @@ async def describe_user_scram_credentials(
         await STEP
         if count == 1 and name in held:
             infos = sorted(held[name], key=lambda info: info.mechanism)
-            results.append(_Result(user=name, error_message=None, credential_infos=infos))
+            results.append(_Result(user=name, credential_infos=infos))
         else:
             results.append(_refusal(name, twice=count > 1))
     return m.DescribeUserScramCredentialsResponse(results=results)

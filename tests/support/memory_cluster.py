@@ -48,6 +48,7 @@ class MemoryCluster:
         now_ms: int = 1_700_000_000_000,
         seed: int = 7,
         executor: Executor | None = None,
+        node_id: int = 1,
     ) -> None:
         self.timers = ManualTimers(now_ms=now_ms)
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
@@ -55,7 +56,7 @@ class MemoryCluster:
         self.cluster = Cluster(
             Settings(dict(config or {})),
             semantics,
-            nodes=[BrokerSpec(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
+            nodes=[BrokerSpec(node_id=node_id, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
             journal_disk=self.disk,
             clock=self.clock,
             timers=self.timers,
@@ -68,11 +69,11 @@ class MemoryCluster:
 
     @property
     def broker(self) -> Broker:
-        return self.cluster.brokers[1]
+        return next(iter(self.cluster.brokers.values()))
 
     @property
     def dispatcher(self) -> Dispatcher:
-        return self.cluster.dispatcher(1)
+        return self.cluster.dispatcher(self.broker.node_id)
 
     def frame(self, request: Request, version: int, *, client_id: str = "test", correlation_id: int = 7) -> bytearray:
         """The bytes a client would send, without the size."""
