@@ -19,6 +19,7 @@ from minibroker.controller.kraft import KraftMetadata, read_kraft_metadata
 from minibroker.controller.state import ControllerState
 from minibroker.kernel.logs import get_logger
 from minibroker.security.acls import problem_of
+from minibroker.security.credentials import MIN_SALT_BYTES
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_storage.directory import DataDirectory
 
@@ -112,11 +113,15 @@ def _take_over(state: ControllerState, kraft: KraftMetadata) -> None:
 def _take_over_security(state: ControllerState, kraft: KraftMetadata) -> None:
     """ACLs and SCRAM credentials, and a line that counts what has no place here."""
     acls = [entry for entry in kraft.acls.values() if problem_of(entry) is None]
-    state.take_over_security(acls, kraft.scram_credentials.values())
-    if acls or kraft.scram_credentials:
-        log.info("taking over %d ACL(s) and %d SCRAM credential(s) of Kafka", len(acls), len(kraft.scram_credentials))
+    users = kraft.scram_credentials.values()
+    credentials = [held for held in users if len(held.salt) >= MIN_SALT_BYTES]
+    state.take_over_security(acls, credentials)
+    if acls or credentials:
+        log.info("taking over %d ACL(s) and %d SCRAM credential(s) of Kafka", len(acls), len(credentials))
     left_out = {
         "ACL(s) that this version does not know": len(kraft.acls) - len(acls),
+        f"SCRAM credential(s) with a salt below {MIN_SALT_BYTES} bytes": len(kraft.scram_credentials)
+        - len(credentials),
         "client quota(s)": sum(map(len, kraft.quotas.values())),
         "delegation token(s)": len(kraft.delegation_tokens),
     }

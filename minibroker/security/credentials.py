@@ -30,6 +30,9 @@ class ScramCredential(NamedTuple):
     iterations: int
 
 
+MIN_SALT_BYTES = 12
+"""scramp refuses a shorter one; Kafka takes any, and its own tools make 25 bytes."""
+
 ScramCredentials = Mapping[tuple[str, str], ScramCredential]
 """By mechanism and user."""
 

@@ -302,10 +302,15 @@ class DataDirectory:
         self.disk.write_atomic(CLEAN_FILE, mark.encode())
 
     def put_back(self) -> None:
-        """Releases a directory of which nothing was opened: it is as clean as it was."""
+        """Releases a directory of which nothing was opened, as it was before :meth:`open`."""
         try:
-            if self.clean and self._lock is not None:
-                self._mark_clean(self.previous_broker_epoch)
+            if self._lock is not None:
+                if self.clean:
+                    self._mark_clean(self.previous_broker_epoch)
+                if self.written_before_by:
+                    self.disk.write_atomic(VERSION_FILE, f"{self.written_before_by}\n".encode())
+                elif self.disk.exists(VERSION_FILE):
+                    self.disk.remove(VERSION_FILE)
         finally:
             self.release()
 

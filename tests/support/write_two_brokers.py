@@ -80,7 +80,7 @@ def remove_acls(wire: Wire, principal: str) -> None:
 
 
 def set_password(wire: Wire, user: str, password: str, mechanism: int = SHA_256) -> None:
-    salt = f"salt of {user}".encode()
+    salt = b"short" if user == "erin" else f"the salt of {user}".encode()
     salted = pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, 4096)
     given = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name=user, mechanism=mechanism, iterations=4096, salt=salt, salted_password=salted
@@ -157,6 +157,7 @@ def story(first: RealKafka) -> None:
     set_password(wire, "bob", "bob-secret")
     set_password(wire, "carol", "carol-secret")
     set_password(wire, "dave", "dave-secret")
+    set_password(wire, "erin", "erin-secret")
     remove_password(wire, "carol")
     set_quota(wire, "alice", "producer_byte_rate", 1e6)
     set_quota(wire, "bob", "producer_byte_rate", 1e6)

@@ -17,6 +17,8 @@ from minibroker.metadata.image import NO_LEADER
 from minibroker.security.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.metadata_records import FeatureLevelRecord
+from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.directory import CLEAN_FILE
 from minibroker_storage.os_disk import OsDisk
 
@@ -100,10 +102,10 @@ def test_what_has_no_place_here_is_counted_in_one_line(golden: Path, caplog: pyt
     caplog.set_level(logging.INFO)
     start(golden / "1a").stop()
     lines = [record.getMessage() for record in caplog.records]
-    assert "taking over 19 ACL(s) and 3 SCRAM credential(s) of Kafka" in lines
-    assert [line for line in lines if "quota" in line] == [
-        "not taken over from Kafka's metadata, and without effect here: 2 client quota(s)"
-    ]
+    assert "taking over 17 ACL(s) and 3 SCRAM credential(s) of Kafka" in lines
+    (line,) = [line for line in lines if "quota" in line]
+    assert line.startswith("not taken over from Kafka's metadata, and without effect here: ")
+    assert line.endswith(": 1 SCRAM credential(s) with a salt below 12 bytes, 2 client quota(s)")
     caplog.clear()
     start(golden / "1a").stop()
     assert not [record for record in caplog.records if "quota" in record.getMessage()]
@@ -118,7 +120,7 @@ def test_what_an_earlier_version_left_in_the_log_is_taken_over_later(golden: Pat
     journal.with_suffix(".journal.synced").unlink()
     cluster = with_authorizer(golden / "1a")
     assert not may(cluster, ALICE, AclOperation.WRITE, "secret")
-    assert len(cluster.broker.image.acls) == 19
+    assert len(cluster.broker.image.acls) == 17
     cluster.stop()
 
 
@@ -181,19 +183,21 @@ def test_an_acl_that_is_not_known_here_refuses_the_start_with_an_authorizer(
     with pytest.raises(ApiError, match="an ACL of Kafka cannot be taken over: Invalid operation"):
         with_authorizer(golden / "1a")
     cluster = start(golden / "1a")
-    assert len(cluster.broker.image.acls) == 18
-    assert "1 ACL(s) that this version does not know, 2 client quota(s)" in caplog.text
+    assert len(cluster.broker.image.acls) == 16
+    assert "1 ACL(s) that this version does not know, 1 SCRAM credential(s)" in caplog.text
     cluster.stop()
 
 
-def test_the_features_of_kafka_are_taken_over(tmp_path: Path) -> None:
-    directory = unpack("releases/kafka-3.9.2.tar.xz", tmp_path) / "clean"
-    cluster = start(directory)
-    assert cluster.broker.image.feature("transaction.version") == 0
-    cluster.stop()
-    cluster = start(directory)
-    assert cluster.broker.image.feature("transaction.version") == 0
-    cluster.stop()
+def test_the_transaction_version_of_kafka_is_taken_over(tmp_path: Path) -> None:
+    level = FeatureLevelRecord(name="transaction.version", feature_level=1)
+    kept = bytes((1, 12, 0)) + bytes(level.encode(0))
+    log = tmp_path / DIRECTORY / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(bytes(build_batch([Record(0, NOW_MS, None, kept)])))
+    for _ in range(2):
+        cluster = start(tmp_path)
+        assert cluster.broker.image.feature("transaction.version") == 1
+        cluster.stop()
 
 
 # -- partitions elsewhere --------------------------------------------------------------------------------------------
@@ -208,9 +212,9 @@ def leaders(cluster: MemoryCluster) -> dict[str, int]:
 
 
 LED = {
-    "1a": {"__consumer_offsets-0": 1, "open-0": 1, "placed-0": 1, "placed-1": 1, "placed-3": 1},
+    "1a": {"open-0": 1, "placed-0": 1, "placed-1": 1, "placed-3": 1},
     "1b": {"secret-0": 1, "placed-2": 1, "copied-0": 1, "copied-1": 1},
-    "2": {"placed-4": 2, "copied-0": 2, "copied-1": 2},
+    "2": {"__consumer_offsets-0": 2, "placed-4": 2, "copied-0": 2, "copied-1": 2},
 }
 EVERY = {"__consumer_offsets-0", "open-0", "secret-0", *(f"placed-{i}" for i in range(5)), "copied-0", "copied-1"}
 NOT_KNOWN = {"1b": EVERY - {*LED["1b"], "placed-0", "placed-1"}}
@@ -270,10 +274,9 @@ def offset_error(cluster: MemoryCluster, name: str) -> int:
 def test_one_line_counts_them_and_names_the_way_to_add_them(golden: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(golden / "1a").stop()
     (line,) = [record.getMessage() for record in caplog.records if "have no leader" in record.getMessage()]
-    assert line.startswith(
-        "5 partition(s) have no leader, because they are not in the data directory (copied-0, copied-1, "
-    )
-    assert "4 in another log directory of this broker, 1 on other brokers" in line
+    assert line.startswith("6 partition(s) have no leader, because they are not in the data directory")
+    assert "(__consumer_offsets-0, copied-0, copied-1, …)" in line
+    assert "4 in another log directory of this broker, 2 on other brokers" in line
     assert "move their partition directories into it while the broker is stopped" in line
 
 
@@ -304,6 +307,6 @@ def test_a_replica_that_was_out_of_sync_is_served_with_a_warning(
 
 
 def test_a_groups_offsets_are_found(golden: Path) -> None:
-    cluster = start(golden / "1a")
-    assert group_offsets(cluster, "g")
+    cluster = start(golden / "2", 2)
+    assert group_offsets(cluster, "g") == {"open-0": [4, ""]}
     cluster.stop()

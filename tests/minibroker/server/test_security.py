@@ -16,14 +16,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
+from golden import unpack
 
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.cli import main
 from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed, parse_address
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker.security.certificate_names import subject_name
+from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -31,6 +34,7 @@ from minibroker_protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_protocol.records import Record, build_batch
 
 USERS = {"minibroker.sasl.users": "alice:secret", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
@@ -85,6 +89,46 @@ def test_a_user_gets_in_and_a_stranger_is_told_why_not(mechanism: str) -> None:
         assert brokers_told(address, login(mechanism)) == [address]
         with pytest.raises(BrokerFailed, match="login refused: Authentication failed"):
             brokers_told(address, login(mechanism, jaas=JAAS.replace("secret", "wrong")))
+
+
+def scram(user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Security:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return login(mechanism, jaas=f'{module} required username="{user}" password="{password}";')
+
+
+def produce_code(address: tuple[str, int], security: Security, topic: str) -> int:
+    batch = bytes(build_batch([Record(0, 0, b"k", b"v")]))
+    data = ProduceRequest.TopicProduceData(
+        name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=batch)]
+    )
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[data])
+    with security.connect(address, 5) as connection:
+        connection.send_frame(header(0, 8) + request.encode(8))
+        response = ProduceResponse.decode(connection.receive(5), 8, 4)
+    return response.responses[0].partition_responses[0].error_code
+
+
+def test_users_and_acls_of_a_kafka_directory_hold_at_this_start_and_the_next(tmp_path: Path) -> None:
+    directory = unpack("kafka-4.4.0/two-brokers.tar.xz", tmp_path) / "1a"
+    config = {
+        "minibroker.security.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "log.retention.ms": "-1",
+    }
+    alice = scram("alice", "alice-new")
+    for _ in range(2):
+        with Minibroker(data_dir=str(directory), config=config) as running:
+            address = parse_address(running.bootstrap_servers)
+            for known in (alice, scram("alice", "alice-secret", "SCRAM-SHA-512"), scram("bob", "bob-secret")):
+                assert brokers_told(address, known) == [address]
+            for stranger in (scram("alice", "old"), scram("dave", "dave-secret"), scram("carol", "carol-secret")):
+                with pytest.raises(BrokerFailed, match="login refused"):
+                    brokers_told(address, stranger)
+            assert produce_code(address, alice, "open") == ErrorCode.NONE
+            assert produce_code(address, alice, "secret") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert produce_code(address, scram("bob", "bob-secret"), "open") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_a_jaas_line_of_a_listener_names_its_users() -> None:
