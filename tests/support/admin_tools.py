@@ -233,7 +233,7 @@ ROWS = [
         "--alter --entity-type users --entity-name alice --add-config SCRAM-SHA-256=[iterations=4096,password=secret]",
         "does not support ALTER_USER_SCRAM_CREDENTIALS",
         code=1,
-        served="users that a client adds; they are in minibroker.sasl.users",
+        served="users that a client adds; they are in minibroker.sasl.users, or come with a Kafka's data directory",
     ),
     Row(
         "kafka-configs",
