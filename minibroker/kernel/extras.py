@@ -33,7 +33,10 @@ def hint(what: str, *modules: str) -> str:
 
 
 def install(extra: str) -> str:
-    """The command that adds an extra, in quotes that every shell understands."""
+    """The command that adds an extra, in quotes that every shell understands; without pip, in the image for example,
+    what has to be there."""
+    if find_spec("pip") is None:
+        return f'install "minibroker[{extra}]" for {sys.executable}, which has no pip'
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
     return f'{python} -m pip install "minibroker[{extra}]"'
 

@@ -66,6 +66,11 @@ def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
     assert 'tests="1" errors="0" skipped="0" failures="0"' in report
     report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-RebalanceTest.xml").read_text()
     assert 'tests="4" errors="0" skipped="0" failures="0"' in report
+    nested = [
+        path.read_text() for path in (tmp_path / "project" / "target").glob("surefire-reports/TEST-NestedTest*.xml")
+    ]
+    assert sum('errors="0" skipped="0" failures="0"' in text for text in nested) == len(nested) >= 1
+    assert sum(text.count("<testcase ") for text in nested) == 4
     assert "minibroker:" not in done.stdout
     assert "INFO" not in done.stdout  # neither the client's logs nor the broker's
 

@@ -21,8 +21,8 @@ import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
- * A minibroker for the tests of a class (a static field with {@code @RegisterExtension}) or for each test (one that is not
- * static). It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
+ * A minibroker for the tests of a class and of its {@code @Nested} classes (a static field with {@code @RegisterExtension})
+ * or for each test (one that is not static). It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
  * however that ends. It prints nothing; if it does not start, the exception has its output.
  */
 public final class MinibrokerExtension
@@ -37,7 +37,8 @@ public final class MinibrokerExtension
     private Path log;
     private String bootstrapServers;
     private String control;
-    private boolean ofTheClass;
+    /** Classes whose tests run now: the one that has the field, and its nested ones. JUnit calls beforeAll for each. */
+    private int classes;
 
     /** arguments: further ones of {@code minibroker serve}, such as {@code "--topic", "orders:3"}. */
     public MinibrokerExtension(String... arguments) {
@@ -130,26 +131,30 @@ public final class MinibrokerExtension
     }
 
     @Override
-    public void beforeAll(ExtensionContext context) throws IOException {
-        ofTheClass = true;
-        start();
+    public synchronized void beforeAll(ExtensionContext context) throws IOException {
+        if (classes == 0) {
+            start();
+        }
+        classes++;
     }
 
     @Override
-    public void afterAll(ExtensionContext context) throws IOException {
-        close();
+    public synchronized void afterAll(ExtensionContext context) throws IOException {
+        if (classes > 0 && --classes == 0) { // it is 0 already where the start failed
+            close();
+        }
     }
 
     @Override
-    public void beforeEach(ExtensionContext context) throws IOException {
-        if (!ofTheClass) {
+    public synchronized void beforeEach(ExtensionContext context) throws IOException {
+        if (classes == 0) {
             start();
         }
     }
 
     @Override
-    public void afterEach(ExtensionContext context) throws IOException {
-        if (!ofTheClass) {
+    public synchronized void afterEach(ExtensionContext context) throws IOException {
+        if (classes == 0) {
             close();
         }
     }
