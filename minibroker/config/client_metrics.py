@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from minibroker.config.java_patterns import is_java_pattern
 from minibroker.config.settings import ConfigEntry, ConfigSource, Settings
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -52,12 +52,9 @@ def validate_client_metrics(overrides: Mapping[str, str]) -> None:
 
 
 def _check_pattern(part: str) -> None:
-    name, _, pattern = part.partition("=")
-    try:
-        re.compile(pattern)
-    except re.error:
-        pattern = ""
-    if name.strip() not in _MATCHED or not pattern:
+    """ClientMetricsConfigs.parseMatchingPatterns: one sign of equality, those at the end aside."""
+    name, *patterns = part.rstrip("=").split("=")
+    if name.strip() not in _MATCHED or len(patterns) != 1 or not is_java_pattern(patterns[0].strip()):
         raise ConfigError(f"Illegal client matching pattern: {part}")
 
 
