@@ -34,6 +34,7 @@ POLICY: Final = (
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
 MOST_STREAMS: Final = 16
+"""Pages open at once; one with the token takes the place of the oldest without."""
 _LOOK_SECONDS: Final = 0.2
 _BEAT_SECONDS: Final = 1.0
 _REST: Final = 80
@@ -64,6 +65,42 @@ class _Metered:
         return self._in_loop(metered)
 
 
+class _Places:
+    """The streams that are open. A visitor without the token must not keep out the owner of it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: dict[threading.Event, bool] = {}  # the oldest first; whether it has the token
+        self._closed = False
+
+    def take(self, *, owner: bool) -> threading.Event | None:
+        """A place, which is set when the stream must end; None when there is none."""
+        place = threading.Event()
+        with self._lock:
+            if len(self._open) >= self._most:
+                visitors = (event for event, has_token in self._open.items() if not has_token)
+                oldest = next(visitors, None) if owner else None
+                if oldest is None:
+                    return None
+                del self._open[oldest]
+                oldest.set()
+            self._open[place] = owner
+            if self._closed:
+                place.set()
+        return place
+
+    def give_back(self, place: threading.Event) -> None:
+        with self._lock:
+            self._open.pop(place, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for place in self._open:
+                place.set()
+
+
 class LivePage:
     """Records exchanges for the page from now on, of a busy broker some. `in_loop`: see above; the rest runs on the
     callers' threads."""
@@ -71,8 +108,7 @@ class LivePage:
     def __init__(self, commands: Commands, in_loop: InLoop) -> None:
         self._commands = commands
         self._in_loop = in_loop
-        self._closed = threading.Event()
-        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self._places = _Places(MOST_STREAMS)
         self._rows = LiveState(commands.cluster)
         self._due = 0.0
         self._open = 0  # streams; changed on the cluster's thread only
@@ -81,7 +117,7 @@ class LivePage:
 
     def close(self) -> None:
         """End every stream."""
-        self._closed.set()
+        self._places.close()
 
     def file(self, name: str) -> tuple[str, bytes] | None:
         """Content type and content of a file that the page loads; None for an unknown name."""
@@ -95,19 +131,20 @@ class LivePage:
         source: Traversable = resources.files("minibroker.trace") / "page"
         return _TYPES[name.rpartition(".")[2]], (source / name).read_bytes()
 
-    def events(self) -> Generator[bytes] | None:
-        """Server-sent events, without end; None when MOST_STREAMS are open already.
+    def events(self, *, owner: bool) -> Generator[bytes] | None:
+        """Server-sent events, without end; None when MOST_STREAMS are open already. owner: it has shown the token.
 
         ``begin``: discard everything shown before; ``exchanges``: a list of finished ones, in the order of their
         numbers; ``rows``: see `live_state.Row`; ``state`` when it changes, and each second.
         """
-        if not self._streams.acquire(blocking=False):
+        place = self._places.take(owner=owner)
+        if place is None:
             return None
-        stream = self._follow()
+        stream = self._follow(place)
         next(stream)  # from here on closing it gives the place back
         return stream
 
-    def _follow(self) -> Generator[bytes]:
+    def _follow(self, place: threading.Event) -> Generator[bytes]:
         try:
             yield b""
             before = self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
@@ -116,7 +153,7 @@ class LivePage:
             after, version, told, due = 0, 0, "", 0.0
             missed = False
             yield _event("begin", {})
-            while not self._closed.is_set():
+            while not place.is_set():
                 began, in_loop.seconds = time.thread_time(), 0.0
                 recorder, recorded, state = self._look(in_loop, seen, after)
                 if recorder is not seen:
@@ -130,7 +167,12 @@ class LivePage:
                     missed |= 0 < after < recorded[-1].number - len(recorded)
                     after = recorded[-1].number
                 state["missed"] = missed = missed or (recorder is not None and recorder.left_out > before)
-                version, rows = in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
+                changed = in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
+                if changed is None:  # the reader is slow, and rows that it shows were removed in the meantime
+                    yield _event("begin", {})
+                    after, version = 0, 0
+                    continue
+                version, rows = changed
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
                 lasting = json.dumps({**state, "clock": state["clock"]["frozen"]})
@@ -138,11 +180,11 @@ class LivePage:
                     told, due = lasting, time.monotonic() + _BEAT_SECONDS
                     yield _event("state", state)
                 rest = _REST * (time.thread_time() - began + in_loop.seconds)
-                self._closed.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
+                place.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
         finally:
             with suppress(RuntimeError):  # the loop is closed
                 self._in_loop(lambda: self._opened(-1))
-            self._streams.release()
+            self._places.give_back(place)
 
     def _opened(self, streams: int) -> int:
         """Count a stream; how often exchanges were left out before it, of those that are recorded for the page."""
@@ -167,7 +209,7 @@ class LivePage:
         recorded.sort(key=lambda one: one.number)
         return recorder, recorded, {**state, "waiting": [one.to_json() for one in waiting]}
 
-    def _read_rows(self, version: int) -> tuple[int, list[Row]]:
+    def _read_rows(self, version: int) -> tuple[int, list[Row]] | None:
         """All streams share what is read, so that many of them cost no more than one."""
         if time.monotonic() >= self._due:
             self._rows.look()

@@ -24,6 +24,8 @@ Row = dict[str, Any]
 """kind: partition, group, transaction or broker; name; then either gone: true, for one that was removed, or its
 state."""
 
+GONE_KEPT: Final = 1000
+"""Rows of what was removed that are kept for the pages that showed it: a page that is further behind begins again."""
 AT_A_LOOK: Final = 250
 """Rows that are read in one turn of the loop: 2 to 3 ms."""
 _SHOWN: Final = 50
@@ -37,6 +39,8 @@ class LiveState:
         self._cluster = cluster
         self._rows: dict[tuple[str, str], tuple[int, Row]] = {}  # those that changed last are at the end
         self._version = 0
+        self._gone: dict[tuple[str, str], None] = {}  # those that are removed, the oldest first
+        self._forgotten = 0  # the version of the last removed row that is not kept
         self._seen: set[tuple[str, str]] = set()
         self._round = self._read()
 
@@ -49,16 +53,26 @@ class LiveState:
             return
         for kind, name in [key for key, (_, row) in self._rows.items() if key not in self._seen and "gone" not in row]:
             self._note({"kind": kind, "name": name, "gone": True})
+        while len(self._gone) > GONE_KEPT:
+            key = next(iter(self._gone))
+            del self._gone[key]
+            self._forgotten, _ = self._rows.pop(key)
         self._seen = set()
         self._round = self._read()
 
-    def since(self, version: int) -> tuple[int, list[Row]]:
-        """The version now, and the rows that have changed since an earlier one."""
+    def since(self, version: int) -> tuple[int, list[Row]] | None:
+        """The version now, and the rows that have changed since an earlier one; 0 for all that are there.
+
+        None where what was removed since that version is not known any more.
+        """
+        if 0 < version < self._forgotten:
+            return None
         changed = []
         for at, row in reversed(self._rows.values()):
             if at <= version:
                 break
-            changed.append(row)
+            if version or "gone" not in row:
+                changed.append(row)
         return self._version, changed[::-1]
 
     def _note(self, row: Row) -> None:
@@ -67,8 +81,11 @@ class LiveState:
         before = self._rows.get(key)
         if before is None or before[1] != row:
             self._rows.pop(key, None)
+            self._gone.pop(key, None)
             self._version += 1
             self._rows[key] = self._version, row
+            if "gone" in row:
+                self._gone[key] = None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

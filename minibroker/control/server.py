@@ -12,7 +12,7 @@ import ipaddress
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self.connection_limit = _ConnectionLimit()
+        self.connection_limit = _ConnectionLimit(_MAX_CONNECTIONS)
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -133,7 +133,7 @@ class _ConnectionLimit:
     """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
     places are taken, the connection that has waited longest for a request with the token makes room for the next."""
 
-    def __init__(self, most: int = _MAX_CONNECTIONS) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._open: set[Any] = set()
@@ -200,12 +200,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self._look)
 
     def _show(self, page: LivePage) -> None:
-        """Serve the live page and its files. This needs no token: without one the page only shows."""
+        """Serve the live page and its files. This needs no token: without one the page only shows.
+
+        With one, its stream gets a place in any case.
+        """
         try:
             self._check_page()
-            found = page.events() if self.path == f"{_PAGE}/events" else page.file(self.path.removeprefix(f"{_PAGE}/"))
-            if found is None and self.path == f"{_PAGE}/events":
-                raise _Refused(503, "BUSY", "too many pages are open")
+            found: Generator[bytes] | tuple[str, bytes] | None
+            if self.path == f"{_PAGE}/events":
+                owner = self._has_token()
+                if owner:
+                    self.server.connection_limit.serves(self.connection)
+                found = page.events(owner=owner)
+                if found is None:
+                    raise _Refused(503, "BUSY", "too many pages are open")
+            else:
+                found = page.file(self.path.removeprefix(f"{_PAGE}/"))
             if found is None:
                 raise _Refused(404, "NOT_FOUND", f"the page is at {_PAGE}/")
         except _Refused as refusal:
@@ -290,10 +300,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and self.path != f"{_PAGE}/":
             raise _Refused(403, "ORIGIN", "requests of other web pages are not served")
 
+    def _has_token(self) -> bool:
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self.server.control.token.encode())
+
     def _check_caller(self) -> None:
         self._check_origin()
-        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self.server.control.token.encode()):
+        if not self._has_token():
             raise _Refused(401, "TOKEN", "the header Authorization: Bearer TOKEN is missing or wrong")
 
     def _look(self) -> Any:

@@ -11,6 +11,10 @@ const acts = make("section", { id: "acts", "aria-label": "What was done" }); // 
 document.body.append(acts);
 
 export const able = () => token !== "";
+export const authorization = () => (able() ? { Authorization: `Bearer ${token}` } : {});
+/** Called when a token was entered. */
+let changed = () => {};
+export const onToken = (call) => { changed = call; };
 export const know = (told) => { rules = new Map(told.map((set) => [set.id, set.rule])); };
 
 /** A button that runs a command. */
@@ -29,7 +33,7 @@ async function run(command, given) {
   try {
     const answer = await fetch(`/v1/${command.replace(".", "/")}`, {
       method: "POST",
-      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+      headers: { ...authorization(), "Content-Type": "application/json" },
       body: JSON.stringify(given),
     });
     const { result, error } = await answer.json();
@@ -112,7 +116,7 @@ function lock() {
     form("Token", [
       field("token", "Token", { type: "password", required: "" }), " ", make("button", {}, "Use it"), " ",
       make("small", {}, "With the control API's token this page acts; without it, it only shows."),
-    ], (entered) => { token = entered.get("token").trim(); unlock(); }),
+    ], (entered) => { token = entered.get("token").trim(); changed(); unlock(); }),
   );
 }
 
@@ -163,7 +167,7 @@ async function unlock() {
 
 /** The control API's description of its commands and actions; nothing when the token is wrong, which is said. */
 async function described() {
-  const answer = await fetch("/v1/openapi.json", { headers: { Authorization: `Bearer ${token}` } });
+  const answer = await fetch("/v1/openapi.json", { headers: authorization() });
   if (answer.status === 401) {
     lock();
     acts.replaceChildren(make("p", { class: "refused", role: "status" }, "That is not the token."));

@@ -1,5 +1,5 @@
 import { brokers, byId, forget, learn, make, pressed, renew, show, soon, take, telling } from "./draw.js";
-import { able, act, know } from "./hands.js";
+import { able, act, authorization, know, onToken } from "./hands.js";
 
 const KEPT = 5000; // exchanges; older ones are forgotten
 const now = byId("now-section");
@@ -60,16 +60,51 @@ function tell(row) {
 }
 telling(tell);
 
-const source = new EventSource("events");
-source.addEventListener("begin", () => { forget(); soon(); });
-source.addEventListener("exchanges", (event) => { take(JSON.parse(event.data), KEPT); if (!pressed) soon(); });
-source.addEventListener("rows", (event) => {
-  const rows = JSON.parse(event.data);
-  learn(rows);
-  if (pressed) return;
-  soon();
-  const shown = rows.find((row) => row.kind === "partition" && row.name === byId("detail").dataset.partition && !row.gone);
-  if (shown) tell(shown);
-});
-source.addEventListener("state", (event) => { document.body.classList.remove("lost"); if (!pressed) state(JSON.parse(event.data)); });
-source.addEventListener("error", () => { document.body.classList.add("lost"); });
+const AGAIN_MS = 3000;
+const heard = {
+  begin() { forget(); soon(); },
+  exchanges(finished) { take(finished, KEPT); if (!pressed) soon(); },
+  rows(rows) {
+    learn(rows);
+    if (pressed) return;
+    soon();
+    const shown = rows.find((row) => row.kind === "partition" && row.name === byId("detail").dataset.partition && !row.gone);
+    if (shown) tell(shown);
+  },
+  state(told) { document.body.classList.remove("lost"); if (!pressed) state(told); },
+};
+
+function hear(event) {
+  const [name, data] = event.split("\n");
+  heard[name.replace("event: ", "")](JSON.parse(data.replace("data: ", "")));
+}
+
+/** Read the stream of events until it ends. An EventSource cannot send the token, which gets a page its place. */
+async function follow(signal) {
+  const answer = await fetch("events", { headers: authorization(), cache: "no-store", signal });
+  if (!answer.ok) throw new Error(answer.statusText);
+  const decoder = new TextDecoder(), reader = answer.body.getReader();
+  let begun = ""; // an event that has not ended
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    const events = (begun + decoder.decode(read.value, { stream: true })).split("\n\n");
+    begun = events.pop();
+    events.forEach(hear);
+  }
+}
+
+let stop = new AbortController(), next;
+async function connect() {
+  clearTimeout(next);
+  stop.abort();
+  const { signal } = (stop = new AbortController());
+  try {
+    await follow(signal);
+  } catch (failed) {
+    if (!signal.aborted && !(failed instanceof TypeError)) console.error(failed);
+  }
+  if (signal.aborted) return;
+  document.body.classList.add("lost");
+  next = setTimeout(connect, AGAIN_MS);
+}
+onToken(connect);
+connect();

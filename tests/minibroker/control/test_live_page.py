@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from minibroker import Minibroker
+from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.control import live_page
+from minibroker.control import live_page, live_state, server
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.trace.saved import read
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 
 pytestmark = pytest.mark.waits
@@ -49,6 +53,14 @@ def events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
         data = response.readline()
         assert response.readline() == b"\n"
         yield name.decode().removeprefix("event: ").strip(), json.loads(data.removeprefix(b"data: "))
+
+
+_MANY = 30
+"""Events of a stream, which has a state each second, until a test fails."""
+
+
+def ends(response: http.client.HTTPResponse) -> bool:
+    return len(list(islice(events(response), _MANY))) < _MANY
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,64 @@ def test_so_many_pages_at_once() -> None:
             assert time.monotonic() < deadline
             with got(running, "/page/events") as response:
                 pass
+
+
+def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", MOST_STREAMS + 4)
+    with Minibroker(ephemeral=True, page=True) as running, ExitStack() as open_pages:
+        token = f"Bearer {urlsplit(running.page_url).fragment.removeprefix('token=')}"
+        first, *others = [open_pages.enter_context(got(running, "/page/events")) for _ in range(MOST_STREAMS)]
+        with got(running, "/page/events", Authorization="Bearer wrong") as response:
+            assert response.status == 503
+        own = open_pages.enter_context(got(running, "/page/events", Authorization=token))
+        assert own.status == 200
+        assert next(events(own)) == ("begin", {})
+        assert ends(first)
+        assert [next(events(other)) for other in others] == [("begin", {})] * len(others)
+        # Connections that show no token do not end it either.
+        host, port = urlsplit(running.page_url).hostname, urlsplit(running.page_url).port
+        for _ in range(MOST_STREAMS + 4):
+            open_pages.enter_context(socket.create_connection((host, port), 20))
+        assert all(ends(other) for other in others)
+        told = events(own)
+        running.state.create_topic(topic="later")
+        rows = (row for name, data in islice(told, _MANY) if name == "rows" for row in data)
+        assert "later-0" in (row["name"] for row in rows)
+
+
+def test_owners_of_the_token_make_no_room_for_each_other() -> None:
+    places = live_page._Places(2)
+    owners = [places.take(owner=True), places.take(owner=True)]
+    assert None not in owners
+    assert places.take(owner=True) is None
+    assert places.take(owner=False) is None
+    places.close()
+    assert all(place is not None and place.is_set() for place in owners)
+    places.give_back(cast("threading.Event", owners[0]))
+    late = places.take(owner=False)
+    assert late is not None
+    assert late.is_set()
+
+
+def test_a_page_that_is_far_behind_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_state, "GONE_KEPT", 0)
+    with Minibroker(ephemeral=True, page=True, topics={"t": 3}) as running, got(running, "/page/events") as response:
+        told = events(response)
+        assert next(told) == ("begin", {})
+        shown: set[str] = set()
+        while not {"t-0", "t-1", "t-2"} <= shown:
+            name, data = next(told)
+            shown |= {row["name"] for row in data} if name == "rows" else set()
+        running.state.create_topic(topic="later")
+        while "later-0" not in shown:
+            name, data = next(told)
+            shown |= {row["name"] for row in data} if name == "rows" else set()
+        with ClusterClient(running.bootstrap_servers) as client:
+            client.ask_any(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), m.DeleteTopicsResponse, 4)
+        assert "begin" in (name for name, _ in islice(told, _MANY))
+        again = [row["name"] for name, data in islice(told, 5) if name == "rows" for row in data]
+        assert "later-0" in again
+        assert not [name for name in again if name.startswith("t-")]
 
 
 def test_a_stream_ends_with_the_broker() -> None:

@@ -11,6 +11,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.control import live_state
 from minibroker.control.live_state import AT_A_LOOK, LiveState
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import Record, build_batch
@@ -29,8 +30,20 @@ def batch(producer: Producer, sequence: int) -> bytes:
     return bytes(build_batch(records, base_sequence=sequence, transactional=True, **named))
 
 
+def topic(name: str, partitions: int) -> m.CreateTopicsRequest.CreatableTopic:
+    return m.CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+
+
+def changes(state: LiveState, version: int = 0) -> tuple[int, list[dict[str, Any]]]:
+    known = state.since(version)
+    assert known is not None
+    return known
+
+
 def rows(state: LiveState, version: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(row["kind"], row["name"]): row for row in state.since(version)[1]}
+    return {(row["kind"], row["name"]): row for row in changes(state, version)[1]}
 
 
 def seen(cluster: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -42,7 +55,7 @@ def seen(cluster: Any) -> dict[tuple[str, str], dict[str, Any]]:
 def test_a_look_is_short_and_the_next_one_goes_on(cluster: MemoryCluster) -> None:
     state = LiveState(cluster.cluster)
     state.look()
-    assert [row["name"] for row in state.since(0)[1]] == [f"orders-{index}" for index in range(AT_A_LOOK)]
+    assert [row["name"] for row in changes(state)[1]] == [f"orders-{index}" for index in range(AT_A_LOOK)]
     state.look()
     state.look()
     assert len([key for key in rows(state) if key[0] == "partition"]) == 2 * AT_A_LOOK
@@ -53,14 +66,14 @@ def test_what_is_as_before_is_not_told_again(cluster: MemoryCluster) -> None:
     state = LiveState(cluster.cluster)
     for _ in range(3):
         state.look()
-    version, _ = state.since(0)
+    version, _ = changes(state)
     cluster.cluster.stop_controller()
     for _ in range(3):
         state.look()
     assert rows(state, version) == {
         ("broker", "1"): {"kind": "broker", "name": "1", "leads": 2 * AT_A_LOOK, "controller": False}
     }
-    version, none = state.since(state.since(0)[0])
+    version, none = changes(state, changes(state)[0])
     assert none == []
 
 
@@ -68,16 +81,47 @@ def test_what_is_gone_is_told_once(cluster: MemoryCluster) -> None:
     state = LiveState(cluster.cluster)
     for _ in range(3):
         state.look()
-    version, _ = state.since(0)
+    version, _ = changes(state)
     cluster.send(m.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
     cluster.timers.advance(1000)
     state.look()
     told = rows(state, version)
     assert told["partition", "orders-0"] == {"kind": "partition", "name": "orders-0", "gone": True}
     assert len(told) == 2 * AT_A_LOOK + 1  # the broker leads none now
-    version, _ = state.since(0)
+    version, _ = changes(state)
     state.look()
     assert rows(state, version) == {}
+
+
+def test_what_is_gone_is_not_told_to_who_comes_later(cluster: MemoryCluster) -> None:
+    state = LiveState(cluster.cluster)
+    for _ in range(3):
+        state.look()
+    cluster.send(m.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
+    cluster.timers.advance(1000)
+    state.look()
+    assert list(rows(state)) == [("broker", "1")]
+
+
+def test_only_some_of_what_is_gone_is_kept(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is further behind begins again."""
+    monkeypatch.setattr(live_state, "GONE_KEPT", 10)
+    state = LiveState(cluster.cluster)
+    for _ in range(3):
+        state.look()
+    version, _ = changes(state)
+    cluster.send(m.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
+    cluster.timers.advance(1000)
+    state.look()
+    assert len(state._rows) == 10 + 1
+    assert state.since(version) is None
+    assert len(changes(state, version + 2 * AT_A_LOOK - 10 + 1)[1]) == 10
+    # What is there again is not removed with those that are gone.
+    cluster.send(m.CreateTopicsRequest(topics=[topic("orders", 2 * AT_A_LOOK)], timeout_ms=1000), 4)
+    for _ in range(3):
+        state.look()
+    assert len(state._rows) == 2 * AT_A_LOOK + 1
+    assert not state._gone
 
 
 def test_rows_have_offsets_states_and_members() -> None:
