@@ -44,6 +44,8 @@ class LogFacts(NamedTuple):
     `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn; of one
     that was not, opening trusts what is below `recovery_point`.
     `indexed`: files of aborted transactions and snapshots were looked for (they cannot be fetched).
+    `settled_offset`: of a coordinator's log of a running cluster; what is below it was written before any other log was
+    read.
     """
 
     log: Log
@@ -53,6 +55,7 @@ class LogFacts(NamedTuple):
     clean: bool = True
     indexed: bool = True
     recovery_point: int = 0
+    settled_offset: int = EVERYTHING
 
     @property
     def whole(self) -> bool:

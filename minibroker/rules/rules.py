@@ -21,6 +21,7 @@ from minibroker.rules.catalogue import *
 from minibroker.rules.file_rules import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *
+from minibroker.rules.moments import Moments, newest_ms
 from minibroker.rules.offset_rules import *
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, GroupMember, TxnState
 from minibroker.rules.state_rules import *
@@ -35,12 +36,14 @@ def judge_logs(
     *,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    apart_ms: int = 0,
 ) -> list[Finding]:
     """Judges all logs of one or several data directories together. `states`, `commits` and `members`: the decoded
     records of `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is
-    late)."""
+    late); `apart_ms`: how far apart in time the logs may have been copied."""
     verdicts = [judge_log(rows, as_of_ms=as_of_ms) for rows in logs]
-    return judge_verdicts(verdicts, states, commits, members, as_of_ms=as_of_ms, max_timeout_ms=max_timeout_ms)
+    rows = verdicts, states, commits, members
+    return judge_verdicts(*rows, as_of_ms=as_of_ms, max_timeout_ms=max_timeout_ms, apart_ms=apart_ms)
 
 
 def judge_verdicts(
@@ -51,15 +54,18 @@ def judge_verdicts(
     *,
     as_of_ms: int | None,
     max_timeout_ms: int,
+    apart_ms: int,
 ) -> list[Finding]:
     """`judge_logs` of logs that were judged one by one."""
     facts = [verdict.facts for verdict in verdicts]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
+    states = list(states)
+    moments = Moments(facts, newest_ms(states, transactions), apart_ms)
     ends: dict[tuple[str, int], int] = {}
     for verdict in verdicts:
         place = verdict.facts.log.topic, verdict.facts.log.partition
         ends[place] = max(ends.get(place, 0), verdict.end_offset)
-    states, commits = list(states), list(commits)
+    commits = list(commits)
     found = [one for verdict in verdicts for one in verdict.findings]
     found += judge_transactions(
         transactions,
@@ -69,6 +75,7 @@ def judge_verdicts(
         coordinators_complete=coordinators_whole(facts),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
+        moments=moments,
     )
     found += judge_states(states)
     found += judge_committed_offsets(commits, transactions, ends)

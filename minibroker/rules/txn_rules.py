@@ -6,23 +6,27 @@ All rows of one producer id belong together and no others are needed, so the row
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding, finding_at
+from minibroker.rules.moments import CLOCKS_MS, ONE_MOMENT, Moments
 
 DEFAULT_TIMEOUT_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms, for a transaction whose own timeout is not known."""
 NO_TIMEOUT = (1 << 31) - 1
 GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
+_TRIED = 100
+"""Of how many decisions or markers at the end of a log it is tried whether the other log was read before them."""
 _COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
 _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 
 class Decision(NamedTuple):
-    """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written."""
+    """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written, as
+    the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read."""
 
     transactional_id: str
     producer_id: int
@@ -31,15 +35,41 @@ class Decision(NamedTuple):
     partitions: tuple[tuple[str, int], ...]
     complete: bool
     leader_epoch: int
+    start_timestamp: int
     timestamp: int
+    complete_timestamp: int
+    settled: bool
+
+
+class Held(NamedTuple):
+    """A state that a transactional id had until `until_ms` (NONE: it still has it); `passed`: another one was written
+    before any partition was read."""
+
+    state: r.TxnState
+    until_ms: int
+    passed: bool
+
+    @property
+    def producer_id(self) -> int:
+        return self.state.producer_id
 
 
 class TxnLogs(NamedTuple):
-    """What the transaction logs say: `whole` when nothing of them was compacted or deleted."""
+    """What the transaction logs say: `whole` when nothing of them was compacted or deleted. `held`: the states that
+    each producer id may have had when a partition was read, the newest last."""
 
     decisions: tuple[Decision, ...]
-    latest: Mapping[int, r.TxnState]
+    held: Mapping[int, Sequence[Held]]
     whole: bool
+
+
+class _Pairing(NamedTuple):
+    """Decisions and markers of a place laid beside each other."""
+
+    pairs: list[tuple[Decision, r.Transaction]]
+    missing: list[Decision]
+    extra: list[r.Transaction]
+    other_epoch: list[tuple[Decision, r.Transaction]]
 
 
 def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
@@ -48,16 +78,16 @@ def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
     return bool(logs) and all(fact.whole for fact in logs)
 
 
-def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> TxnLogs:
-    """Decisions and newest states out of the records of `__transaction_state`, of one replica or several."""
+def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Moments = ONE_MOMENT) -> TxnLogs:
+    """Decisions and states out of the records of `__transaction_state`, of one replica or several."""
     by_id: dict[str, dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
     for state in states:
         by_id[state.transactional_id][state.log.partition, state.offset] = state
     decisions = []
-    latest: dict[int, r.TxnState] = {}
+    held: dict[int, list[Held]] = defaultdict(list)
     for history in by_id.values():
         ordered = in_order(history)
-        for number, state in enumerate(ordered):
+        for state, following in zip(ordered, [*ordered[1:], None], strict=True):
             if state.state in _PREPARED:
                 decisions.append(
                     Decision(
@@ -66,14 +96,22 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> TxnLogs:
                         state.producer_epoch,
                         _PREPARED[state.state],
                         state.partitions,
-                        number + 1 < len(ordered),  # nothing else follows before all markers are written
+                        following is not None,  # nothing else follows before all markers are written
                         state.leader_epoch,
+                        state.start_timestamp,
                         state.update_timestamp,
+                        r.NONE if following is None else following.update_timestamp,
+                        following is not None and moments.settled(following),
                     )
                 )
-            if state.state:
-                latest[state.producer_id] = state
-    return TxnLogs(tuple(decisions), latest, whole)
+            if not state.state:
+                continue
+            until, passed = r.NONE, False
+            if following is not None and following.state and following.producer_id == state.producer_id:
+                until, passed = following.update_timestamp, moments.settled(following)
+            if not passed or until >= moments.oldest_ms:
+                held[state.producer_id].append(Held(state, until, passed))
+    return TxnLogs(tuple(decisions), held, whole)
 
 
 def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
@@ -111,15 +149,19 @@ def judge_transactions(
     coordinators_complete: bool = False,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    moments: Moments | None = None,
 ) -> list[r.Finding]:
     """Judges the transactions of any number of producers, all rows of each.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
-    when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read.
+    when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read. `moments`:
+    when the logs were read; without it, at one moment.
     """
+    facts = list(facts)
+    moments = moments or Moments(facts, {}, 0)
     if coordinators is None:
-        coordinators = read_coordinators(states, whole=coordinators_complete)
-    judge = _TxnJudge(coordinators, list(facts), as_of_ms, max_timeout_ms)
+        coordinators = read_coordinators(states, whole=coordinators_complete, moments=moments)
+    judge = _TxnJudge(coordinators, facts, as_of_ms, max_timeout_ms, moments)
     by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
     for transaction in transactions:
         by_place[transaction.log, transaction.producer_id].append(transaction)
@@ -130,9 +172,15 @@ def judge_transactions(
 
 class _TxnJudge:
     def __init__(
-        self, coordinators: TxnLogs, facts: list[r.LogFacts], as_of_ms: int | None, max_timeout_ms: int
+        self,
+        coordinators: TxnLogs,
+        facts: list[r.LogFacts],
+        as_of_ms: int | None,
+        max_timeout_ms: int,
+        moments: Moments,
     ) -> None:
         self._known = coordinators
+        self._moments = moments
         self._logs: dict[tuple[str, int], list[r.LogFacts]] = defaultdict(list)
         for fact in facts:
             self._logs[fact.log.topic, fact.log.partition].append(fact)
@@ -168,39 +216,79 @@ class _TxnJudge:
     # -- decisions against markers -----------------------------------------------------------------------------------
 
     def _compare(self, place: tuple[r.Log, int], found: list[r.Transaction]) -> bool:
-        """Lays decisions beside markers, epoch by epoch; True when a transaction was found torn."""
+        """Lays decisions beside markers; True when a transaction was found torn.
+
+        Of those at the end it is not known whether the other log was read in time to have their counterpart, and what
+        was compacted or deleted at the beginning is not known either. What is found holds in every one of these cases.
+        """
         log, _ = place
         fact = self._facts.get(log)
         whole = fact is not None and fact.whole
         decided = self._decided.get(place, [])
-        if not self._known.whole and not decided:
+        if fact is None or (not self._known.whole and not decided):
             return False
-        missing: list[Decision] = []
-        extra: list[r.Transaction] = []
-        torn = False
-        epochs = sorted({d.producer_epoch for d in decided} | {t.marker_epoch for t in found if t.marker_offset >= 0})
-        for epoch in epochs:
-            wanted = [d for d in decided if d.producer_epoch == epoch]
-            marked = [t for t in found if t.marker_offset >= 0 and t.marker_epoch == epoch]
-            if not whole:
-                marked = _fitting(wanted, marked)
-            left, over, wrong = self._align(wanted, marked, whole)
-            missing += left
-            extra += over
-            torn = torn or wrong
-        while missing and extra and missing[0].outcome == extra[0].outcome:
-            self._wrong_epoch(missing.pop(0), extra.pop(0))
-        for decision in missing:
-            if self._missing(decision, log, found, whole):
-                torn = True
-        for txn in extra:
-            self._undecided(txn)
-        return torn
+        marked = [txn for txn in found if txn.marker_offset >= 0]
+        pairing = self._pair(decided, marked, whole)
+        if self._breaches(pairing, fact, found):
+            for later_decisions, later_markers in self._ends(decided, marked, fact):
+                other = self._pair(
+                    decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers], whole
+                )
+                if self._breaches(other, fact, found) < self._breaches(pairing, fact, found):
+                    pairing = other
+        return self._tell(pairing, fact, found)
 
-    def _align(
-        self, wanted: list[Decision], marked: list[r.Transaction], whole: bool
-    ) -> tuple[list[Decision], list[r.Transaction], bool]:
-        """Pairs decisions and markers of one epoch in order; returns what is left of each, and whether a pair differs.
+    def _ends(
+        self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts
+    ) -> Iterator[tuple[int, int]]:
+        """How many of the last decisions, or of the last markers, may have no counterpart because the other log was
+        read too early; the likeliest numbers first."""
+        newest = max((txn.end_timestamp for txn in marked), default=r.NONE)
+        later = 0
+        while later < len(decided) and not self._due(decided[-later - 1], fact):
+            later += 1
+        # A marker that was written after a decision is that one's or a later one's.
+        while later and newest > decided[-later].timestamp + CLOCKS_MS:
+            later -= 1
+        likely = sum(decision.timestamp > newest for decision in decided[len(decided) - later :])
+        for number in sorted(range(1, later + 1), key=lambda number: abs(number - likely))[:_TRIED]:
+            yield number, 0
+        known = self._last_known(marked)
+        for number in range(1, min(len(marked), _TRIED) + 1):
+            if self._moments.decided_before(marked[-number], fact, known):
+                break
+            yield 0, number
+
+    def _due(self, decision: Decision, fact: r.LogFacts) -> bool:
+        """Whether the markers of a decision were written before the log was read."""
+        return (
+            decision.complete and decision.settled and self._moments.written_before(decision.complete_timestamp, fact)
+        )
+
+    def _last_known(self, transactions: Iterable[r.Transaction]) -> int:
+        """The time of the newest state of the transactions' producer, of which all are."""
+        for txn in transactions:
+            return max(
+                (held.state.update_timestamp for held in self._known.held.get(txn.producer_id, ())), default=r.NONE
+            )
+        return r.NONE
+
+    def _pair(self, decided: Sequence[Decision], marked: Sequence[r.Transaction], whole: bool) -> _Pairing:
+        """Decisions and markers beside each other, epoch by epoch."""
+        pairing = _Pairing([], [], [], [])
+        for epoch in sorted({d.producer_epoch for d in decided} | {t.marker_epoch for t in marked}):
+            wanted = [d for d in decided if d.producer_epoch == epoch]
+            of_epoch = [t for t in marked if t.marker_epoch == epoch]
+            if not whole:
+                of_epoch = _fitting(wanted, of_epoch)
+            self._align(wanted, of_epoch, whole, pairing)
+        missing, extra = pairing.missing, pairing.extra
+        while missing and extra and missing[0].outcome == extra[0].outcome:
+            pairing.other_epoch.append((missing.pop(0), extra.pop(0)))
+        return pairing
+
+    def _align(self, wanted: list[Decision], marked: list[r.Transaction], whole: bool, pairing: _Pairing) -> None:
+        """Pairs decisions and markers of one epoch in order, and adds what is left of each.
 
         What was deleted or compacted is missing at the beginning. A marker may be written twice (KAFKA-19999).
         """
@@ -209,22 +297,13 @@ class _TxnJudge:
             wanted = newest or wanted[len(wanted) - len(marked) :]
         if not self._known.whole and len(marked) > len(wanted):
             marked = _newest(wanted, marked)
-        left: list[Decision] = []
-        torn = False
         rest = list(marked)
         for number, decision in enumerate(wanted):
             if not rest:
-                left += wanted[number:]
+                pairing.missing.extend(wanted[number:])
                 break
             txn = rest.pop(0)
-            if txn.outcome != decision.outcome:
-                torn = True
-                self._wrong_outcome(decision, txn)
-            elif txn.coordinator_epoch < decision.leader_epoch:
-                reason = (
-                    f"coordinator epoch {txn.coordinator_epoch}, but the coordinator decided in {decision.leader_epoch}"
-                )
-                self._report("coordinator-epoch", txn, reason, decision.transactional_id)
+            pairing.pairs.append((decision, txn))
             following = wanted[number + 1 :]
             while rest and len(rest) > len(following) and _repeats(rest[0], txn):
                 if (
@@ -234,7 +313,38 @@ class _TxnJudge:
                 ):
                     break  # written after the next decision, so it may well be that one's
                 rest.pop(0)
-        return left, rest, torn
+        pairing.extra.extend(rest)
+
+    def _breaches(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> int:
+        """How many findings a pairing gives."""
+        wrong = sum(
+            txn.outcome != decision.outcome or txn.coordinator_epoch < decision.leader_epoch
+            for decision, txn in pairing.pairs
+        )
+        missing = sum(self._is_missing(decision, fact, found) for decision in pairing.missing)
+        return wrong + missing + len(pairing.other_epoch) + len(self._undecided(pairing.extra, fact))
+
+    def _tell(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
+        """Reports what a pairing shows; True when a transaction is torn."""
+        torn = False
+        for decision, txn in pairing.pairs:
+            if txn.outcome != decision.outcome:
+                torn = True
+                self._wrong_outcome(decision, txn)
+            elif txn.coordinator_epoch < decision.leader_epoch:
+                reason = (
+                    f"coordinator epoch {txn.coordinator_epoch}, but the coordinator decided in {decision.leader_epoch}"
+                )
+                self._report("coordinator-epoch", txn, reason, decision.transactional_id)
+        for decision, txn in pairing.other_epoch:
+            self._wrong_epoch(decision, txn)
+        for decision in pairing.missing:
+            if self._is_missing(decision, fact, found):
+                torn = True
+                self._missing(decision, fact.log, found)
+        for txn in self._undecided(pairing.extra, fact):
+            self._no_decision(txn)
+        return torn
 
     def _wrong_outcome(self, decision: Decision, txn: r.Transaction) -> None:
         reason = (
@@ -254,10 +364,15 @@ class _TxnJudge:
         one and, as clocks differ, by the time of its data too.
         """
         marked = [txn for txn in found if txn.marker_offset >= 0]
-        state = self._known.latest.get(marked[-1].producer_id) if marked else None
-        if state is None or state.state not in _COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
+        held = self._known.held.get(marked[-1].producer_id) if marked else None
+        if not held:
             return
-        txn = marked[-1]
+        txn, state = marked[-1], held[-1].state
+        if state.state not in _COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
+            return
+        fact = self._facts.get(txn.log)
+        if fact is None or not self._moments.decided_before(txn, fact, state.update_timestamp):
+            return
         own = txn.marker_epoch > txn.producer_epoch or txn.start_timestamp >= state.start_timestamp
         since = 0 < state.start_timestamp <= txn.end_timestamp
         if (
@@ -271,19 +386,16 @@ class _TxnJudge:
             )
             self._report("torn-transaction", txn, reason, state.transactional_id)
 
-    def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction], whole: bool) -> bool:
-        """A decision without a marker: torn if it was called complete and the marker cannot have been deleted."""
-        opened = [
-            t
-            for t in found
-            if t.marker_offset < 0 and t.producer_epoch in (decision.producer_epoch, decision.producer_epoch - 1)
-        ]
-        if not decision.complete or not (whole or opened):
-            return False
+    def _is_missing(self, decision: Decision, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
+        """Whether a decision without a marker is torn: called complete, and the marker cannot have been deleted."""
+        return self._due(decision, fact) and (fact.whole or bool(_opened(decision, found)))
+
+    def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction]) -> None:
         reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
+        opened = _opened(decision, found)
         if opened:
             self._report("torn-transaction", opened[0], reason, decision.transactional_id)
-            return True
+            return
         self.found.append(
             finding(
                 "torn-transaction",
@@ -294,11 +406,15 @@ class _TxnJudge:
                 transactional_id=decision.transactional_id,
             )
         )
-        return True
 
-    def _undecided(self, txn: r.Transaction) -> None:
+    def _undecided(self, extra: Sequence[r.Transaction], fact: r.LogFacts) -> list[r.Transaction]:
+        """The markers that no coordinator decided on, where all decisions are known."""
         if not self._known.whole:
-            return
+            return []
+        known = self._last_known(extra)
+        return [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
+
+    def _no_decision(self, txn: r.Transaction) -> None:
         if txn.first_offset >= 0:
             reason = (
                 f"the coordinator knows nothing of this {txn.outcome}: ended by hand, as kafka-transactions.sh does?"
@@ -311,31 +427,44 @@ class _TxnJudge:
     # -- open transactions -------------------------------------------------------------------------------------------
 
     def _open(self, txn: r.Transaction) -> None:
-        state = self._known.latest.get(txn.producer_id)
-        if state is None:
-            self._late(txn, txn.start_timestamp, self._max_timeout, "")
-            return
-        transactional_id = state.transactional_id
+        """Judges an open transaction by every state that its coordinator may have had when the log was read."""
+        fact = self._facts.get(txn.log)
+        known = self._known.held.get(txn.producer_id, ())
+        possible = [held for held in known if fact is None or not self._is_past(held, fact)]
+        if not known:
+            verdicts = [self._late(txn.start_timestamp, self._max_timeout, r.NONE)]
+        else:
+            verdicts = [self._verdict(txn, held) for held in possible]
+        if verdicts and all(verdict is not None for verdict in verdicts):
+            rule, reason = verdicts[-1]  # type: ignore[misc]
+            self._report(rule, txn, reason, known[-1].state.transactional_id if known else "")
+
+    def _is_past(self, held: Held, fact: r.LogFacts) -> bool:
+        """Whether the state was another one already when the log was read."""
+        return held.passed and self._moments.written_before(held.until_ms, fact)
+
+    def _verdict(self, txn: r.Transaction, held: Held) -> tuple[str, str] | None:
+        """The rule that an open transaction breaks under this state, and how."""
+        state, until = held.state, held.until_ms
         if state.producer_epoch > txn.producer_epoch and not state.state.startswith("Prepare"):
             reason = f"the coordinator has gone on to epoch {state.producer_epoch} ({state.state}): no marker will come"
-            self._report("hanging-transaction", txn, reason, transactional_id)
-        elif state.state == "Ongoing" and (txn.log.topic, txn.log.partition) not in state.partitions:
-            reason = "its coordinator does not know that the transaction writes here"
-            self._report("outside-transaction", txn, reason, transactional_id)
-        elif state.state.startswith("Prepare"):
-            self._late(txn, state.update_timestamp, 0, transactional_id)
-        elif state.state == "Ongoing":
-            self._late(txn, state.start_timestamp, state.timeout_ms, transactional_id)
-        else:  # what its coordinator began and ended is another transaction
-            self._late(txn, txn.start_timestamp, state.timeout_ms, transactional_id)
+            return "hanging-transaction", reason
+        if state.state == "Ongoing" and (txn.log.topic, txn.log.partition) not in state.partitions:
+            return "outside-transaction", "its coordinator does not know that the transaction writes here"
+        if state.state.startswith("Prepare"):
+            return self._late(state.update_timestamp, 0, until)
+        if state.state == "Ongoing":
+            return self._late(state.start_timestamp, state.timeout_ms, until)
+        # What its coordinator began and ended is another transaction.
+        return self._late(txn.start_timestamp, state.timeout_ms, until)
 
-    def _late(self, txn: r.Transaction, start: int, timeout: int, transactional_id: str) -> None:
+    def _late(self, start: int, timeout: int, until: int) -> tuple[str, str] | None:
         if self._as_of is None or start < 0 or timeout == NO_TIMEOUT:
-            return
-        waited = self._as_of - start
-        if waited > timeout + GRACE_MS:
-            reason = f"open for {waited / 1000:.0f} s, its timeout is {timeout / 1000:.0f} s"
-            self._report("hanging-transaction", txn, reason, transactional_id)
+            return None
+        waited = (self._as_of if until < 0 else min(until, self._as_of)) - start
+        if waited <= timeout + GRACE_MS:
+            return None
+        return "hanging-transaction", f"open for {waited / 1000:.0f} s, its timeout is {timeout / 1000:.0f} s"
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -369,6 +498,12 @@ class _TxnJudge:
                 f"against the outcome on {', '.join(sorted(against))}"
             )
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
+
+
+def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:
+    """The open transactions that the decision may be about."""
+    epochs = decision.producer_epoch, decision.producer_epoch - 1
+    return [txn for txn in found if txn.marker_offset < 0 and txn.producer_epoch in epochs]
 
 
 def _end(txn: r.Transaction) -> int:

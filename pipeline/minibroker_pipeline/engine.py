@@ -16,10 +16,18 @@ from typing import Any, TypeAlias
 from minibroker.rules import rows as r
 from minibroker.rules.file_rules import is_log_row
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
+from minibroker.rules.moments import APART_MS, ONE_MOMENT, Moments
 from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
 from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import Decision, TxnLogs, coordinators_whole, judge_transactions, read_coordinators
+from minibroker.rules.txn_rules import (
+    Decision,
+    Held,
+    TxnLogs,
+    coordinators_whole,
+    judge_transactions,
+    read_coordinators,
+)
 from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.headers import FileRows
@@ -46,6 +54,7 @@ class SparkAudit:
         self._plan = plan
         self._progress = progress
         self._width = 1
+        self._moments = ONE_MOMENT
 
     def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged).
@@ -66,7 +75,8 @@ class SparkAudit:
         finally:
             watch.stop()
         figures.logs = len(plan.facts)
-        as_of = plan.as_of_ms if plan.as_of_ms is not None else figures.newest_time or None
+        self._moments = Moments(plan.facts, figures.newest_ms, APART_MS)
+        as_of = plan.as_of_ms if plan.as_of_ms is not None else max(figures.newest_ms.values(), default=0) or None
         verdicts = self._judge_logs(read, as_of)
         summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
         figures.merge(summed)
@@ -107,10 +117,11 @@ class SparkAudit:
             whole=coordinators_whole(plan.facts),
             as_of_ms=as_of,
             max_timeout_ms=plan.max_timeout_ms,
+            moments=self._moments,
         )
         rows = [transactions]
         if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
-            rows.append(self._by_id(read).flatMap(_coordinators))
+            rows.append(self._by_id(read).flatMap(partial(_coordinators, moments=self._moments)))
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             rows.append(_of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
         by_producer = self._context.union(rows).keyBy(lambda row: row.producer_id)
@@ -216,9 +227,9 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
             if isinstance(row, r.Run):
                 figures.add_run(row)
             elif isinstance(row, r.Marker):
-                figures.add_time(row.timestamp)
+                figures.add_time(row.log.root, row.timestamp)
             elif isinstance(row, r.TxnState):
-                figures.add_time(row.update_timestamp)
+                figures.add_time(row.log.root, row.update_timestamp)
             if is_log_row(row):
                 own.append(row)
             else:
@@ -255,17 +266,23 @@ def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int],
     return ends
 
 
-def _coordinators(pair: tuple[str, Iterable[r.TxnState]]) -> Iterator[Any]:
-    known = read_coordinators(pair[1], whole=False)
+def _coordinators(pair: tuple[str, Iterable[r.TxnState]], moments: Moments) -> Iterator[Any]:
+    known = read_coordinators(pair[1], whole=False, moments=moments)
     yield from known.decisions
-    yield from known.latest.values()
+    for held in known.held.values():
+        yield from held
 
 
 def _judge_producer(
-    pair: tuple[int, Iterable[Any]], places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int
+    pair: tuple[int, Iterable[Any]],
+    places: Any,
+    whole: bool,
+    as_of_ms: int | None,
+    max_timeout_ms: int,
+    moments: Moments,
 ) -> list[r.Finding]:
     rows = list(pair[1])
-    latest = {row.producer_id: row for row in rows if isinstance(row, r.TxnState)}
+    held = sorted((row for row in rows if isinstance(row, Held)), key=_when)
     decisions = tuple(row for row in rows if isinstance(row, Decision))
     transactions = [row for row in rows if isinstance(row, r.Transaction)]
     # Only the facts of logs that the producer may have written to.
@@ -275,10 +292,15 @@ def _judge_producer(
         transactions,
         facts=[fact for place in sorted(wanted) for fact in places.value.get(place, ())],
         commits=[row for row in rows if isinstance(row, r.CommittedOffset)],
-        coordinators=TxnLogs(decisions, latest, whole),
+        coordinators=TxnLogs(decisions, {pair[0]: held}, whole),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
+        moments=moments,
     )
+
+
+def _when(held: Held) -> tuple[int, int, int]:
+    return held.state.update_timestamp, held.state.log.partition, held.state.offset
 
 
 def _judge_offsets(pair: tuple[r.Log, Iterable[Any]], ends: Any) -> list[r.Finding]:
@@ -351,7 +373,15 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
     verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
-    found = judge_verdicts(verdicts, states, commits, members, as_of_ms=as_of, max_timeout_ms=plan.max_timeout_ms)
+    found = judge_verdicts(
+        verdicts,
+        states,
+        commits,
+        members,
+        as_of_ms=as_of,
+        max_timeout_ms=plan.max_timeout_ms,
+        apart_ms=APART_MS,
+    )
     return found, [txn for verdict in verdicts for txn in verdict.transactions], as_of
 
 

@@ -25,7 +25,7 @@ class Statistics:
     batches: int = 0
     records: int = 0
     runs: int = 0
-    newest_time: int = 0
+    newest_ms: dict[str, int] = field(default_factory=dict)
     bucket_ms: int = 1_000
     transactions: Counter[tuple[int, str]] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
@@ -39,9 +39,9 @@ class Statistics:
         self.batches += batches
         self.records += records
 
-    def add_time(self, timestamp: int) -> None:
-        """A time that a broker, not a client, wrote (ms): the data was in use then."""
-        self.newest_time = max(self.newest_time, timestamp)
+    def add_time(self, root: str, timestamp: int) -> None:
+        """A time that a broker, not a client, wrote (ms): its data directory was in use then."""
+        self.newest_ms[root] = max(self.newest_ms.get(root, 0), timestamp)
 
     def add_run(self, run: Run) -> None:
         self.runs += 1
@@ -90,7 +90,8 @@ class Statistics:
         other._rescale(step)
         for name in ("logs", "files", "bytes", "batches", "records", "runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.newest_time = max(self.newest_time, other.newest_time)
+        for root, timestamp in other.newest_ms.items():
+            self.add_time(root, timestamp)
         self.transactions += other.transactions
         self.durations += other.durations
         self.findings += other.findings

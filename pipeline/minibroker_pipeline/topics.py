@@ -20,7 +20,14 @@ from minibroker.client.topics import (
     RecordsGone,
     Span,
 )
-from minibroker.rules.rows import COORDINATOR_TOPICS, EVERYTHING, Log, LogFacts
+from minibroker.rules.rows import (
+    CONSUMER_OFFSETS,
+    COORDINATOR_TOPICS,
+    EVERYTHING,
+    TRANSACTION_STATE,
+    Log,
+    LogFacts,
+)
 from minibroker_pipeline.files import NotReadable, Part
 from minibroker_pipeline.listing import Directory
 from minibroker_protocol import messages as m
@@ -29,6 +36,8 @@ from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import iter_batches
 
 SPLIT_OFFSETS = 2_000_000
+_ORDER = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 2}
+"""Of the topics whose ends are asked for before (0) and after those of all others (1)."""
 TIMEOUT_MS = 60_000
 """How long reading waits for a busy cluster before it gives up; as default.api.timeout.ms of Kafka's consumer."""
 _LISTINGS = 3
@@ -179,13 +188,19 @@ class Topics:
         if not places:
             raise NotReadable(f"{self.uri}: no partition to read")
         cleaned = {*compacted, *client.compacted(sorted({topic for topic, _ in places}))}
+        # What was decided before the other logs' ends are known has its markers there, and markers have a decision in
+        # what was decided up to after that. Groups' offsets are of records that are there a moment later.
+        decisions = [place for place in places if place[0] == TRANSACTION_STATE]
+        settled = {place: client.position(*place, LATEST).offset for place in decisions}
         facts, parts, anew = [], [], {}
-        for topic, partition in places:
+        for topic, partition in sorted(places, key=lambda place: _ORDER.get(place[0], 1)):
             log = Log("", topic, partition)
             start = client.position(topic, partition, EARLIEST).offset
             end = client.position(topic, partition, LATEST)
             topic_id = client.topic_ids.get(topic)
-            fact = LogFacts(log, start, start, EVERYTHING if topic in cleaned else 0, indexed=False)
+            compacted_up_to = EVERYTHING if topic in cleaned else 0
+            before = settled.get((topic, partition), EVERYTHING)
+            fact = LogFacts(log, start, start, compacted_up_to, indexed=False, settled_offset=before)
             facts.append(fact)
             at = start
             if (known := seen.get(log)) is not None:

@@ -32,12 +32,12 @@ def test_a_decision_that_moved_is_one_and_not_complete() -> None:
         assert (decision.outcome, decision.complete, decision.leader_epoch) == (COMMIT, False, 3)
         known = read_coordinators([*states, state(2, 1, 3, "CompleteCommit", 7)], whole=True)
         assert [one.complete for one in known.decisions] == [True]
-        assert known.latest[7].state == "CompleteCommit"
+        assert known.held[7][-1].state.state == "CompleteCommit"
 
 
 def test_an_id_that_expired_after_it_moved_is_gone() -> None:
     states = [state(1, 9, 3, ""), state(2, 0, 3, "CompleteCommit"), state(2, 4, 5, "")]
-    assert read_coordinators(states, whole=True).latest[7].state == "CompleteCommit"
+    assert read_coordinators(states, whole=True).held[7][-1].state.state == "CompleteCommit"
     assert read_coordinators(states, whole=True).decisions == ()
 
 

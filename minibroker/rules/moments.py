@@ -1,0 +1,76 @@
+"""When logs were read: what one of them may be held against another for.
+
+A cluster that runs writes on while its logs are read one after the other. A decision in `__transaction_state` is
+written before its markers, and its completion after them. So a marker must have its decision if `__transaction_state`
+was read after the partition, and a complete decision must have its marker if it was complete before the partition was
+read. What lies between is unknown, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minibroker.rules import rows as r
+
+APART_MS = 3_600_000
+"""The logs of directories that were copied while their brokers ran are as far apart in time, at most."""
+CLOCKS_MS = 1_000
+"""The clocks of brokers differ by at most so much."""
+
+
+class Moments:
+    """When the logs of an audit were read.
+
+    Of a running cluster, `LogFacts.settled_offset` tells it exactly. Logs of one directory that was closed are of one
+    moment. Logs of other directories are up to `apart_ms` apart; 0: they are of one moment, as in a simulation.
+    `newest_ms`: data directory -> the latest time that a broker wrote in it.
+    """
+
+    def __init__(self, facts: Iterable[r.LogFacts], newest_ms: Mapping[str, int], apart_ms: int) -> None:
+        logs = [fact for fact in facts if fact.log.topic == r.TRANSACTION_STATE]
+        self._settled = {fact.log.partition: fact.settled_offset for fact in logs if fact.settled_offset < r.EVERYTHING}
+        self._roots = {fact.log.root for fact in logs}
+        self._closed = all(fact.clean for fact in logs)
+        self._newest = newest_ms
+        self._apart = apart_ms
+
+    def settled(self, state: r.TxnState) -> bool:
+        """Whether the record was there before the end of any other log was read."""
+        return state.offset < self._settled.get(state.log.partition, r.EVERYTHING)
+
+    def together(self, fact: r.LogFacts) -> bool:
+        """Whether the log was read before, or together with, the coordinators' logs."""
+        return not self._apart or (fact.clean and self._closed and self._roots <= {fact.log.root})
+
+    def written_before(self, time_ms: int, fact: r.LogFacts) -> bool:
+        """Whether what brokers wrote at this time was written before the log was read."""
+        return self.together(fact) or time_ms < self._newest.get(fact.log.root, 0) - self._apart
+
+    def decided_before(self, marker: r.Transaction, fact: r.LogFacts, last_known_ms: int) -> bool:
+        """Whether the decision of a marker was written before the coordinators' logs were read, which know states of
+        its producer up to `last_known_ms`."""
+        if self.together(fact) or marker.end_timestamp + CLOCKS_MS < last_known_ms:
+            return True
+        newest = max((self._newest.get(root, 0) for root in self._roots), default=0)
+        return marker.end_timestamp < newest - self._apart
+
+    @property
+    def oldest_ms(self) -> int:
+        """From this time on a state may have been the present one when some log was read."""
+        if not self._apart or (self._closed and len({*self._newest} | self._roots) < 2):
+            return r.EVERYTHING
+        return min(self._newest.values(), default=0) - self._apart
+
+
+ONE_MOMENT = Moments((), {}, 0)
+
+
+def newest_ms(states: Iterable[r.TxnState], transactions: Iterable[r.Transaction]) -> dict[str, int]:
+    """Data directory -> the latest time that a broker wrote in it."""
+    newest: dict[str, int] = {}
+    for state in states:
+        newest[state.log.root] = max(newest.get(state.log.root, 0), state.update_timestamp)
+    for txn in transactions:
+        if txn.marker_offset >= 0:
+            newest[txn.log.root] = max(newest.get(txn.log.root, 0), txn.end_timestamp)
+    return newest
