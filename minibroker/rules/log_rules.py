@@ -78,7 +78,7 @@ class _LogJudge:
             elif type(event) is r.Snapshot:
                 self._snapshot(event, end)
         self._open_transactions()
-        self._index_leftovers()
+        self._index_leftovers(end)
         self._found += judge_files(self._rows, end, epochs_fall=any(one.rule == "leader-epoch" for one in self._found))
         return LogVerdict(self._facts, end, self._found, self._transactions)
 
@@ -303,7 +303,7 @@ class _LogJudge:
             reason = f"first offset and last stable offset are {expected} in the log, {said} in the index"
             self._report("abort-index", marker._replace(file=listed.file, position=r.NONE), reason)
 
-    def _index_leftovers(self) -> None:
+    def _index_leftovers(self, end: int) -> None:
         for listed in self._aborted.values():
             if listed.last_offset < max(self._facts.cleaned_offset, self._facts.start_offset):
                 continue
@@ -311,7 +311,8 @@ class _LogJudge:
                 continue
             entry = f"{listed.first_offset}-{listed.last_offset} of producer {listed.producer_id}"
             reason = f"an entry says {entry} aborted; the log has no such marker"
-            self._found.append(finding_at("abort-index", listed, reason))
+            mended = not self._facts.clean and listed.last_offset >= end
+            self._found.append(finding_at("abort-index", listed, reason, severity=NOTICE if mended else None))
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 

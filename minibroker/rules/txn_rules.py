@@ -26,7 +26,8 @@ _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 class Decision(NamedTuple):
     """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written, as
-    the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read."""
+    the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read. `number`: how
+    many there were before it in its epoch (NONE: unknown)."""
 
     transactional_id: str
     producer_id: int
@@ -39,13 +40,15 @@ class Decision(NamedTuple):
     timestamp: int
     complete_timestamp: int
     settled: bool
+    number: int
 
 
 class Held(NamedTuple):
-    """A state that a transactional id had until `until_ms` (NONE: it still has it); `passed`: another one was written
-    before any partition was read."""
+    """A state that a transactional id had until `until_ms` (NONE: it still has it); `settled`: it was written before
+    any partition was read, `passed`: another one after it was too."""
 
     state: r.TxnState
+    settled: bool
     until_ms: int
     passed: bool
 
@@ -71,6 +74,11 @@ class _Pairing(NamedTuple):
     extra: list[r.Transaction]
     other_epoch: list[tuple[Decision, r.Transaction]]
 
+    @property
+    def breaches(self) -> int:
+        wrong = sum(txn.outcome != one.outcome or txn.coordinator_epoch < one.leader_epoch for one, txn in self.pairs)
+        return wrong + len(self.missing) + len(self.extra) + len(self.other_epoch)
+
 
 def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
     """Whether there is a transaction log among these, and none that lost records."""
@@ -87,8 +95,13 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
     held: dict[int, list[Held]] = defaultdict(list)
     for history in by_id.values():
         ordered = in_order(history)
+        counted, before = r.NONE, None
         for state, following in zip(ordered, [*ordered[1:], None], strict=True):
-            if state.state in _PREPARED:
+            if _begins(before, state):
+                counted = 0
+            before = state
+            repeated = following is not None and _same_state(state, following)
+            if state.state in _PREPARED and not repeated:
                 decisions.append(
                     Decision(
                         state.transactional_id,
@@ -102,15 +115,17 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
                         state.update_timestamp,
                         r.NONE if following is None else following.update_timestamp,
                         following is not None and moments.settled(following),
+                        counted,
                     )
                 )
+                counted += counted >= 0
             if not state.state:
                 continue
             until, passed = r.NONE, False
             if following is not None and following.state and following.producer_id == state.producer_id:
                 until, passed = following.update_timestamp, moments.settled(following)
             if not passed or until >= moments.oldest_ms:
-                held[state.producer_id].append(Held(state, until, passed))
+                held[state.producer_id].append(Held(state, moments.settled(state), until, passed))
     return TxnLogs(tuple(decisions), held, whole)
 
 
@@ -228,36 +243,39 @@ class _TxnJudge:
         if fact is None or (not self._known.whole and not decided):
             return False
         marked = [txn for txn in found if txn.marker_offset >= 0]
-        pairing = self._pair(decided, marked, whole)
-        if self._breaches(pairing, fact, found):
-            for later_decisions, later_markers in self._ends(decided, marked, fact):
-                other = self._pair(
-                    decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers], whole
-                )
-                if self._breaches(other, fact, found) < self._breaches(pairing, fact, found):
-                    pairing = other
-        return self._tell(pairing, fact, found)
+        best, least = _Pairing([], [], [], []), -1
+        for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
+            known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
+            pairing = self._lawful(self._pair(known, written, whole), fact, found, read_later=read_later)
+            if least < 0 or pairing.breaches < least:
+                best, least = pairing, pairing.breaches
+            if not least:
+                break
+        return self._tell(best, fact, found)
 
     def _ends(
         self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts
-    ) -> Iterator[tuple[int, int]]:
+    ) -> Iterator[tuple[int, int, bool]]:
         """How many of the last decisions, or of the last markers, may have no counterpart because the other log was
-        read too early; the likeliest numbers first."""
-        newest = max((txn.end_timestamp for txn in marked), default=r.NONE)
+        read before they were written, and whether that log is the coordinator's; the likeliest first."""
+        yield 0, 0, False
+        if not self._moments.together(fact):
+            yield 0, 0, True
+        last = marked[-1] if marked else None
         later = 0
         while later < len(decided) and not self._due(decided[-later - 1], fact):
             later += 1
-        # A marker that was written after a decision is that one's or a later one's.
-        while later and newest > decided[-later].timestamp + CLOCKS_MS:
+        while later and _written(decided[-later], marked):
             later -= 1
-        likely = sum(decision.timestamp > newest for decision in decided[len(decided) - later :])
+        likely = sum(last is None or one.timestamp > last.end_timestamp for one in decided[len(decided) - later :])
         for number in sorted(range(1, later + 1), key=lambda number: abs(number - likely))[:_TRIED]:
-            yield number, 0
+            yield number, 0, False
         known = self._last_known(marked)
         for number in range(1, min(len(marked), _TRIED) + 1):
-            if self._moments.decided_before(marked[-number], fact, known):
+            txn = marked[-number]
+            if self._moments.decided_before(txn, fact, known) or any(_decides(one, txn) for one in decided):
                 break
-            yield 0, number
+            yield 0, number, True
 
     def _due(self, decision: Decision, fact: r.LogFacts) -> bool:
         """Whether the markers of a decision were written before the log was read."""
@@ -315,18 +333,24 @@ class _TxnJudge:
                 rest.pop(0)
         pairing.extra.extend(rest)
 
-    def _breaches(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> int:
-        """How many findings a pairing gives."""
-        wrong = sum(
-            txn.outcome != decision.outcome or txn.coordinator_epoch < decision.leader_epoch
-            for decision, txn in pairing.pairs
-        )
-        missing = sum(self._is_missing(decision, fact, found) for decision in pairing.missing)
-        return wrong + missing + len(pairing.other_epoch) + len(self._undecided(pairing.extra, fact))
+    def _lawful(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction], *, read_later: bool) -> _Pairing:
+        """The pairing without decisions and markers that may lawfully have no counterpart. `read_later`: the log was
+        read after the coordinator's, so it has the markers of every complete decision, and may have others."""
+        missing = [
+            decision
+            for decision in pairing.missing
+            if (self._due(decision, fact) or (read_later and decision.complete))
+            and (fact.whole or _opened(decision, found))
+        ]
+        extra = pairing.extra if self._known.whole else []
+        if read_later:
+            known = self._last_known(extra)
+            extra = [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
+        return pairing._replace(missing=missing, extra=extra)
 
     def _tell(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
         """Reports what a pairing shows; True when a transaction is torn."""
-        torn = False
+        torn = bool(pairing.missing)
         for decision, txn in pairing.pairs:
             if txn.outcome != decision.outcome:
                 torn = True
@@ -339,11 +363,9 @@ class _TxnJudge:
         for decision, txn in pairing.other_epoch:
             self._wrong_epoch(decision, txn)
         for decision in pairing.missing:
-            if self._is_missing(decision, fact, found):
-                torn = True
-                self._missing(decision, fact.log, found)
-        for txn in self._undecided(pairing.extra, fact):
-            self._no_decision(txn)
+            self._missing(decision, fact.log, found)
+        for txn in pairing.extra:
+            self._undecided(txn)
         return torn
 
     def _wrong_outcome(self, decision: Decision, txn: r.Transaction) -> None:
@@ -386,10 +408,6 @@ class _TxnJudge:
             )
             self._report("torn-transaction", txn, reason, state.transactional_id)
 
-    def _is_missing(self, decision: Decision, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
-        """Whether a decision without a marker is torn: called complete, and the marker cannot have been deleted."""
-        return self._due(decision, fact) and (fact.whole or bool(_opened(decision, found)))
-
     def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction]) -> None:
         reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
         opened = _opened(decision, found)
@@ -407,14 +425,7 @@ class _TxnJudge:
             )
         )
 
-    def _undecided(self, extra: Sequence[r.Transaction], fact: r.LogFacts) -> list[r.Transaction]:
-        """The markers that no coordinator decided on, where all decisions are known."""
-        if not self._known.whole:
-            return []
-        known = self._last_known(extra)
-        return [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
-
-    def _no_decision(self, txn: r.Transaction) -> None:
+    def _undecided(self, txn: r.Transaction) -> None:
         if txn.first_offset >= 0:
             reason = (
                 f"the coordinator knows nothing of this {txn.outcome}: ended by hand, as kafka-transactions.sh does?"
@@ -433,11 +444,17 @@ class _TxnJudge:
         possible = [held for held in known if fact is None or not self._is_past(held, fact)]
         if not known:
             verdicts = [self._late(txn.start_timestamp, self._max_timeout, r.NONE)]
+        elif fact is not None and not self._was_written(possible[0], fact):
+            return  # an earlier state is not known
         else:
             verdicts = [self._verdict(txn, held) for held in possible]
         if verdicts and all(verdict is not None for verdict in verdicts):
             rule, reason = verdicts[-1]  # type: ignore[misc]
             self._report(rule, txn, reason, known[-1].state.transactional_id if known else "")
+
+    def _was_written(self, held: Held, fact: r.LogFacts) -> bool:
+        """Whether the state, or a later one, was there when the log was read."""
+        return held.settled and self._moments.written_before(held.state.update_timestamp, fact)
 
     def _is_past(self, held: Held, fact: r.LogFacts) -> bool:
         """Whether the state was another one already when the log was read."""
@@ -500,10 +517,46 @@ class _TxnJudge:
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
 
 
+def _begins(before: r.TxnState | None, state: r.TxnState) -> bool:
+    """Whether an epoch begins with this record: none of its decisions is unknown."""
+    if before is None or before.producer_id != state.producer_id:
+        return state.state == "Empty"
+    return state.producer_epoch > before.producer_epoch
+
+
+def _written(decision: Decision, marked: Sequence[r.Transaction]) -> bool:
+    """Whether a marker of the decision, or of a later one, is among these."""
+    last = marked[-1] if marked else None
+    if last is None or last.marker_epoch < decision.producer_epoch:
+        return False
+    if last.marker_epoch > decision.producer_epoch or last.end_timestamp > decision.timestamp + CLOCKS_MS:
+        return True
+    return (
+        0
+        <= decision.number
+        < sum(
+            txn.marker_epoch == decision.producer_epoch and not (number and _repeats(txn, marked[number - 1]))
+            for number, txn in enumerate(marked)
+        )
+    )
+
+
+def _decides(decision: Decision, txn: r.Transaction) -> bool:
+    """Whether the marker is the decision's, or that of an earlier one."""
+    if txn.marker_epoch != decision.producer_epoch:
+        return txn.marker_epoch < decision.producer_epoch
+    return txn.producer_epoch < txn.marker_epoch
+
+
 def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:
     """The open transactions that the decision may be about."""
-    epochs = decision.producer_epoch, decision.producer_epoch - 1
-    return [txn for txn in found if txn.marker_offset < 0 and txn.producer_epoch in epochs]
+
+    def ended(txn: r.Transaction) -> bool:
+        if txn.producer_epoch == decision.producer_epoch:
+            return decision.number != 0 and txn.start_timestamp <= decision.timestamp
+        return txn.producer_epoch == decision.producer_epoch - 1
+
+    return [txn for txn in found if txn.marker_offset < 0 and ended(txn)]
 
 
 def _end(txn: r.Transaction) -> int:

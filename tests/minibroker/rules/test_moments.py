@@ -1,0 +1,203 @@
+"""A cluster that wrote on while its logs were read one after the other: nothing is found in it, and what is wrong in
+what was there before any of them was read is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+from sampling import thinned
+
+from minibroker.rules.moments import APART_MS, Moments, newest_ms
+from minibroker.rules.rows import ABORT, COMMIT, EVERYTHING, NONE, Finding, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.txn_rules import coordinators_whole, judge_transactions
+
+STATES = Log("", "__transaction_state", 1)
+DATA = Log("", "t", 0)
+STEP = 10
+STEPS = ("Ongoing", "data", "Prepare", "marker", "Complete")
+TIMEOUT = 60_000
+
+
+class Story(NamedTuple):
+    """What one producer did, with the time of each row; `bumps`: its epoch rises with each transaction, as with
+    transaction.version 2."""
+
+    states: list[TxnState]
+    transactions: list[Transaction]
+    end: int
+
+
+def told(outcomes: str, *, bumps: bool) -> Story:
+    """C and A are transactions committed and aborted, each of five steps."""
+    states: list[TxnState] = []
+    transactions = []
+    epoch, time = 3, 0
+
+    def state(name: str, started: int) -> None:
+        places = () if name.startswith("Complete") else (("t", 0),)
+        states.append(TxnState(STATES, len(states), 0, "tx", 7, epoch, TIMEOUT, name, places, started, time))
+
+    for number, letter in enumerate(outcomes):
+        started, decision = time, "Commit" if letter == "C" else "Abort"
+        state("Ongoing", started)
+        data_epoch, first, written = epoch, 2 * number, time + STEP
+        epoch += bumps
+        time += 2 * STEP
+        state(f"Prepare{decision}", started)
+        time += STEP
+        outcome = COMMIT if letter == "C" else ABORT
+        transactions.append(
+            Transaction(DATA, "", 7, data_epoch, first, first, first + 1, epoch, outcome, 0, written, time)
+        )
+        time += STEP
+        state(f"Complete{decision}", started)
+        time += STEP
+    return Story(states, transactions, time)
+
+
+def partition_at(story: Story, time: int, deleted: int) -> list[Transaction]:
+    """The transactions as the partition showed them then, without the first ones."""
+    rows = []
+    for txn in story.transactions[deleted:]:
+        if txn.end_timestamp < time:
+            rows.append(txn)
+        elif txn.start_timestamp < time:
+            opened = {"marker_offset": NONE, "marker_epoch": NONE, "outcome": "", "coordinator_epoch": NONE}
+            rows.append(txn._replace(**opened, end_timestamp=txn.start_timestamp))
+    return rows
+
+
+def states_at(story: Story, time: int, compacted: int) -> list[TxnState]:
+    """The records that were there then, the first ones compacted: the id's newest always stays."""
+    rows = [state for state in story.states if state.update_timestamp < time]
+    return rows[min(compacted, max(len(rows) - 1, 0)) :]
+
+
+def judged(
+    transactions: list[Transaction], states: list[TxnState], facts: list[LogFacts], *, apart_ms: int = APART_MS
+) -> list[Finding]:
+    moments = Moments(facts, newest_ms(states, transactions), apart_ms)
+    newest = max((row for row in newest_ms(states, transactions).values()), default=None)
+    whole = coordinators_whole(facts)
+    return judge_transactions(
+        transactions, states, facts, coordinators_complete=whole, as_of_ms=newest, moments=moments
+    )
+
+
+def live(story: Story, before: int, read: int, after: int, *, compacted: int, deleted: int) -> list[Finding]:
+    """Coordinators' log, partition, and the coordinators' log again, each at its time."""
+    settled = sum(state.update_timestamp < before for state in story.states)
+    facts = [
+        LogFacts(DATA, start_offset=2 * deleted, first_offset=2 * deleted, indexed=False),
+        LogFacts(STATES, cleaned_offset=EVERYTHING, indexed=False, settled_offset=settled),
+    ]
+    return judged(partition_at(story, read, deleted), states_at(story, after, compacted), facts)
+
+
+def copied(story: Story, read: int, decided: int, *, compacted: int, deleted: int) -> list[Finding]:
+    """A copy of a directory whose broker ran: the partition at one time, the coordinators' log at another."""
+    facts = [
+        LogFacts(DATA, start_offset=2 * deleted, first_offset=2 * deleted, clean=False),
+        LogFacts(STATES, cleaned_offset=EVERYTHING if compacted else 0, clean=False),
+    ]
+    return judged(partition_at(story, read, deleted), states_at(story, decided, compacted), facts)
+
+
+STORIES = {
+    f"{outcomes}{'+' * bumps}": told(outcomes, bumps=bumps)
+    for bumps, outcomes in product((False, True), ("CACA", "CCACC", "AACCA"))
+}
+IN_PART = thinned(list(STORIES), 3)
+GONE = [(0, 0), (7, 0), (0, 2), (7, 1), (13, 3)]
+"""(records compacted, transactions deleted)."""
+
+
+def times(story: Story) -> Iterator[int]:
+    """Between any two steps; the first transaction is over."""
+    return iter(range(len(STEPS) * STEP + 5, story.end + STEP, STEP))
+
+
+@pytest.mark.parametrize("name", IN_PART)
+def test_whatever_was_written_while_a_cluster_was_listed_is_not_found(name: str) -> None:
+    found, story = [], STORIES[name]
+    for compacted, deleted in GONE:
+        moments = list(times(story))
+        for number, read in enumerate(moments):
+            for before, after in product(moments[: number + 1 : 3], moments[number::4]):
+                found += live(story, before, read, after, compacted=compacted, deleted=deleted)
+    assert [str(one) for one in found] == []
+
+
+@pytest.mark.parametrize("name", IN_PART)
+def test_whatever_was_written_while_a_directory_was_copied_is_not_found(name: str) -> None:
+    found, story = [], STORIES[name]
+    for compacted, deleted in GONE:
+        for read, decided in product(times(story), times(story)):
+            found += copied(story, read, decided, compacted=compacted, deleted=deleted)
+    assert [str(one) for one in found] == []
+
+
+def changed(story: Story, number: int, **fields: object) -> Story:
+    transactions = list(story.transactions)
+    transactions[number] = transactions[number]._replace(**fields)  # type: ignore[arg-type]
+    return story._replace(transactions=transactions)
+
+
+@pytest.mark.parametrize("bumps", [False, True])
+@pytest.mark.parametrize("ends_so", [ABORT, ""])
+def test_what_was_torn_before_a_cluster_was_listed_is_found(ends_so: str, bumps: bool) -> None:
+    """The last of the transactions that were complete has the other marker, or none."""
+    story = told("CCCCC", bumps=bumps)
+    wrong = {"outcome": ends_so} if ends_so else {"marker_offset": NONE, "marker_epoch": NONE, "outcome": ""}
+    planted = changed(story, 2, **wrong)
+    if not ends_so:
+        planted = planted._replace(transactions=planted.transactions[:3])
+    before = len(STEPS) * STEP * 3
+    for after in range(before, story.end, STEP):
+        found = live(planted, before, before + 5, after + 5, compacted=0, deleted=0)
+        assert [(one.rule, one.first_offset) for one in found] == [("torn-transaction", 4)]
+
+
+@pytest.mark.parametrize("bumps", [False, True])
+def test_what_was_torn_in_the_middle_of_a_copied_directory_is_found(bumps: bool) -> None:
+    story = told("CCCCC", bumps=bumps)
+    planted = changed(story, 2, outcome=ABORT)
+    for read, decided in product(range(205, story.end + STEP, STEP), repeat=2):
+        found = copied(planted, read, decided, compacted=0, deleted=0)
+        assert {(one.rule, one.first_offset) for one in found} == {("torn-transaction", 4)}, (read, decided)
+
+
+def test_a_missing_marker_is_found_once_no_copy_takes_so_long() -> None:
+    """The marker of the last transaction is missing. The broker wrote on, elsewhere."""
+    story = told("CCC", bumps=True)
+    transactions = partition_at(changed(story, 2, marker_offset=NONE, end_timestamp=NONE, outcome=""), 1 << 40, 0)
+    complete = story.states[-1].update_timestamp
+    facts = [LogFacts(DATA, clean=False), LogFacts(STATES, clean=False)]
+    for waited, expected in ((APART_MS, []), (APART_MS + 1, ["torn-transaction"])):
+        elsewhere = TxnState(STATES, 99, 0, "other", 8, 0, TIMEOUT, "Empty", (), NONE, complete + waited)
+        found = judged(transactions, [*story.states, elsewhere], facts)
+        assert [one.rule for one in found] == expected
+    assert [one.rule for one in judged(transactions, story.states, facts, apart_ms=0)] == ["torn-transaction"]
+
+
+def test_directories_that_were_closed_at_different_times() -> None:
+    """A broker that was stopped a day before the others misses what came after, and so do the coordinators' logs of
+    it."""
+    story = told("CCCC", bumps=True)
+    day = 86_400_000
+    later = [
+        state._replace(offset=state.offset + 99, update_timestamp=state.update_timestamp + day)
+        for state in story.states
+    ]
+    behind, ahead = LogFacts(Log("b1", "t", 0)), LogFacts(Log("b2", "__transaction_state", 1))
+    rows = [txn._replace(log=behind.log) for txn in story.transactions]
+    states = [state._replace(log=ahead.log) for state in (*story.states, *later)]
+    decided = [state._replace(producer_epoch=state.producer_epoch + 4) for state in states[len(story.states) :]]
+    assert judged(rows, [*states[: len(story.states)], *decided], [behind, ahead]) == []
+    together = [fact._replace(log=fact.log._replace(root="b1")) for fact in (behind, ahead)]
+    missing = judged(rows, [*states[: len(story.states)], *decided], together)
+    assert {one.rule for one in missing} == {"torn-transaction"}

@@ -1,0 +1,149 @@
+"""The audit of a cluster that writes on while it is listed and read finds nothing, however long that takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from minibroker.cli import main
+from minibroker.client.transactional import BUMPS_EPOCH, Producer, TransactionalClient
+from minibroker.testing.embedded import Minibroker
+from minibroker_pipeline import command
+from minibroker_pipeline.command import plan_of
+from minibroker_pipeline.follow import FollowingAudit
+from minibroker_pipeline.topics import TopicClient
+from minibroker_protocol.records import Record, build_batch
+
+CONFIG = {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}
+OUTCOMES = "CCACCAAC"
+OLD = 1
+"""The transaction.version below which an epoch has many transactions."""
+
+
+class Load:
+    """Transactions on both partitions of `t` and in the offsets of a group, one request after the other."""
+
+    def __init__(self, bootstrap: str, version: int, transactional_id: str = "load") -> None:
+        self.client = TransactionalClient(bootstrap)
+        self._version, self._id = version, transactional_id
+        self._steps = self._run()
+        self.ended = 0
+
+    def step(self) -> None:
+        next(self._steps)
+
+    def _run(self) -> Iterator[None]:
+        producer: Producer | None = None
+        sequence = 0
+        while True:
+            if producer is None or self._version == BUMPS_EPOCH:
+                producer = self.client.init_producer_id(self._id, 60_000, transaction_version=self._version)
+                sequence = 0
+                yield
+            if self._version < BUMPS_EPOCH:
+                self.client.add_partitions(producer, "t", [0, 1])
+                self.client.add_group(producer, "g")
+                yield
+            for partition in (0, 1):
+                self.client.produce(producer, "t", partition, _batch(producer, sequence))
+                yield
+            sequence += 1
+            self.client.commit_offset(producer, "g", "t", 0, self.ended, "")
+            yield
+            self.client.end(producer, commit=OUTCOMES[self.ended % len(OUTCOMES)] == "C")
+            self.ended += 1
+            yield
+
+
+def _batch(producer: Producer, sequence: int) -> bytes:
+    records = [Record(0, 1_700_000_000_000, b"k", b"v")]
+    who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "base_sequence": sequence}
+    return bytes(build_batch(records, transactional=True, **who))
+
+
+@pytest.fixture(params=[BUMPS_EPOCH, OLD])
+def load(request: pytest.FixtureRequest) -> Iterator[tuple[str, Load]]:
+    with Minibroker(ephemeral=True, transaction_version=request.param, topics={"t": 2}, config=CONFIG) as broker:
+        running = Load(broker.bootstrap_servers, request.param)
+        for _ in range(40):
+            running.step()
+        yield broker.bootstrap_servers, running
+        running.client.close()
+
+
+@pytest.fixture
+def busy(load: tuple[str, Load], monkeypatch: pytest.MonkeyPatch) -> tuple[str, Load]:
+    """Between any two questions for an offset the producer goes on by a few requests."""
+    offset = TopicClient.offset
+    count = 0
+
+    def asked(client: TopicClient, *place: Any) -> int:
+        nonlocal count
+        count += 1
+        for _ in range(count % 5):
+            load[1].step()
+        return offset(client, *place)
+
+    monkeypatch.setattr(TopicClient, "offset", asked)
+    return load
+
+
+@pytest.mark.parametrize("audits", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_cluster_that_works_while_it_is_listed(audits: int, busy: tuple[str, Load], tmp_path: Path) -> None:
+    bootstrap, running = busy
+    for number in range(audits):
+        ended = running.ended
+        assert main(["audit", "--bootstrap", bootstrap, "--json", str(tmp_path / "s.json")]) == 0
+        assert json.loads((tmp_path / "s.json").read_text())["shown"] == []
+        assert running.ended > ended + 2, number
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+@pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])
+def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty audits with its own fifty partitions of either coordinator's topic, and eighty of a quick listing."""
+    from real_kafka import real_kafka
+
+    offset = TopicClient.offset
+    with real_kafka("num.partitions=2\n", release=release) as bootstrap:
+        with TopicClient(bootstrap) as client:
+            client.partitions(["t"])  # which makes it
+        running = Load(bootstrap, BUMPS_EPOCH), Load(bootstrap, OLD, "old")
+        count = 0
+
+        def asked(client: TopicClient, *place: Any) -> int:
+            nonlocal count
+            count += 1
+            if count % 2:
+                running[count // 2 % 2].step()
+            return offset(client, *place)
+
+        monkeypatch.setattr(TopicClient, "offset", asked)
+        for number in range(100):
+            chosen = [] if number < 20 else ["--topic", "t", "--topic", "__transaction_state", "--partition", "0"]
+            written = str(tmp_path / "s.json")
+            assert main(["audit", "--bootstrap", bootstrap, *chosen, "--json", written]) == 0
+            assert json.loads((tmp_path / "s.json").read_text())["shown"] == []
+        assert all(one.ended > 100 for one in running)
+        for one in running:
+            one.client.close()
+
+
+def test_a_cluster_that_works_while_it_is_followed(busy: tuple[str, Load]) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--bootstrap", busy[0]])
+    follower = FollowingAudit(plan_of(arguments), arguments)
+    found = follower.round()
+    for _ in range(5):
+        follower.look()
+        found += follower.round()
+    assert [str(one) for one in found] == []
