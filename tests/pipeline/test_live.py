@@ -81,7 +81,7 @@ def load(request: pytest.FixtureRequest) -> Iterator[tuple[str, Load]]:
 @pytest.fixture
 def busy(load: tuple[str, Load], monkeypatch: pytest.MonkeyPatch) -> tuple[str, Load]:
     """Between any two questions for an offset the producer goes on by a few requests."""
-    offset = TopicClient.offset
+    position = TopicClient.position
     count = 0
 
     def asked(client: TopicClient, *place: Any) -> int:
@@ -89,9 +89,9 @@ def busy(load: tuple[str, Load], monkeypatch: pytest.MonkeyPatch) -> tuple[str, 
         count += 1
         for _ in range(count % 5):
             load[1].step()
-        return offset(client, *place)
+        return position(client, *place)
 
-    monkeypatch.setattr(TopicClient, "offset", asked)
+    monkeypatch.setattr(TopicClient, "position", asked)
     return load
 
 
@@ -112,7 +112,7 @@ def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path, monke
     """Twenty audits with its own fifty partitions of either coordinator's topic, and eighty of a quick listing."""
     from real_kafka import real_kafka
 
-    offset = TopicClient.offset
+    position = TopicClient.position
     with real_kafka("num.partitions=2\n", release=release) as bootstrap:
         with TopicClient(bootstrap) as client:
             client.partitions(["t"])  # which makes it
@@ -124,9 +124,9 @@ def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path, monke
             count += 1
             if count % 2:
                 running[count // 2 % 2].step()
-            return offset(client, *place)
+            return position(client, *place)
 
-        monkeypatch.setattr(TopicClient, "offset", asked)
+        monkeypatch.setattr(TopicClient, "position", asked)
         for number in range(100):
             chosen = [] if number < 20 else ["--topic", "t", "--topic", "__transaction_state", "--partition", "0"]
             written = str(tmp_path / "s.json")
