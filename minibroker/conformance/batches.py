@@ -10,12 +10,12 @@ from typing import Any
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import (
     DEFAULT_MAX_BYTES,
+    MAGIC,
     BatchHeader,
     Compression,
     ControlType,
     CorruptBatch,
     Record,
-    UnsupportedMagic,
     assemble,
     compress,
     crc_ok,
@@ -174,10 +174,10 @@ class ReceivedRecords:
 def _described(data: bytes, full: bool) -> dict[str, Any]:
     try:
         header = parse_header(data)
-    except UnsupportedMagic:
-        return {"base": int.from_bytes(data[:8], "big", signed=True), "magic": data[16]}
     except CorruptBatch as exc:
         return {"base": int.from_bytes(data[:8], "big", signed=True), "corrupt": str(exc)}
+    if header.magic != MAGIC:
+        return {"base": header.base_offset, "magic": header.magic}
     try:
         records = decode_records(data, 0, header, max_bytes=DEFAULT_MAX_BYTES)
     except Malformed:

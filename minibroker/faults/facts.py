@@ -9,7 +9,7 @@ from typing import Any
 
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.fields import NO_ID, Field
-from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+from minibroker_protocol.records import CorruptBatch, iter_batches
 from minibroker_protocol.structs import Struct, named_by, struct_of, struct_types
 
 TopicName = Callable[[bytes], str | None]
@@ -145,5 +145,5 @@ def _batches(records: Any) -> list[ProducerFact]:
             for _, b in iter_batches(records)
             if b.producer_id >= 0
         ]
-    except (CorruptBatch, UnsupportedMagic):
+    except CorruptBatch:
         return []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages.produce import ProduceRequest
-from minibroker_protocol.records import CorruptBatch, Record, UnsupportedMagic, decode_records, iter_batches
+from minibroker_protocol.records import Record, decode_records, iter_batches
 
 Exchange = dict[str, Any]
 """As `minibroker.trace.recorder.Recorded.to_json` has it, of Produce with its ``request_frame`` too."""
@@ -58,7 +58,7 @@ def _batches(exchange: Exchange, topic_names: Mapping[bytes, str]) -> Iterable[P
                     records = decode_records(whole, 0, header)
                     yield Produced(exchange, name, data.index, batch, records, offset, header.is_transactional)
                     break  # one batch a partition is all that a Produce may carry
-            except (Malformed, CorruptBatch, UnsupportedMagic):
+            except Malformed:
                 continue
 
 

@@ -14,7 +14,7 @@ from minibroker.metrics.names import Bean, Sample
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchResponse
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
-from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+from minibroker_protocol.records import CorruptBatch, iter_batches
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -205,7 +205,7 @@ def _incoming(request: ProduceRequest) -> dict[tuple[Any, int], tuple[int, int]]
 def _messages(data: bytes) -> int:
     try:
         return sum(batch.last_offset_delta + 1 for _, batch in iter_batches(data))
-    except (CorruptBatch, UnsupportedMagic):
+    except CorruptBatch:
         return 0  # refused anyway
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from minibroker.kernel.clock import Clock
@@ -14,7 +15,7 @@ from minibroker.metadata.image import NO_LEADER, PartitionImage
 from minibroker.partitions.in_sync import InSync
 from minibroker.partitions.log_flush import LogFlush
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import HEADER_SIZE, UNHURRIED, Buffer, Pace, parse_header
+from minibroker_protocol.records import UNHURRIED, Buffer, Pace, iter_batches
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
@@ -502,10 +503,10 @@ class Partition:
     def _begin_where_the_batch_does(self, log: PartitionLog, records: bytes | bytearray | memoryview) -> None:
         """A leader's log may begin within a batch (DeleteRecords), which it sends whole; an empty log that was to begin
         at that offset then begins where the batch does (Kafka's Partition.appendRecordsToFollowerOrFutureReplica)."""
-        if log.log_end_offset == log.log_start_offset and len(records) >= HEADER_SIZE:
-            first = parse_header(records).base_offset
-            if first < log.log_end_offset:
-                truncate_fully_and_start_at(log, first, now_ms=self._clock.now_ms())
+        if log.log_end_offset == log.log_start_offset:
+            for _, first in islice(iter_batches(records), 1):
+                if first.base_offset < log.log_end_offset:
+                    truncate_fully_and_start_at(log, first.base_offset, now_ms=self._clock.now_ms())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,7 @@ from minibroker_protocol.records import (
     crc_ok,
     decode_records,
     parse_control,
-    records_payload,
-    validate_records,
+    walk_batch,
 )
 from minibroker_storage import txn_index
 from minibroker_storage.checkpoints import (
@@ -248,7 +247,7 @@ def batch_fault(
     if depth != RECORDS or not header.record_count or header.is_control:
         return None
     try:
-        walked = validate_records(records_payload(data, 0, header), header)
+        walked = walk_batch(data, 0, header)
     except Malformed as error:
         return fault("record-count", str(error), readable=True)
     if walked.max_timestamp != header.max_timestamp and not header.has_delete_horizon:

@@ -11,7 +11,7 @@ from minibroker.handlers.answered_errors import errors_in
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID, Field
-from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+from minibroker_protocol.records import CorruptBatch, iter_batches
 from minibroker_protocol.structs import Struct
 
 HIDDEN = "[hidden]"
@@ -95,7 +95,7 @@ def batches(records: Any) -> list[dict[str, int]]:
                     "base_sequence": b.base_sequence,
                 }
             )
-    except (CorruptBatch, UnsupportedMagic):
+    except CorruptBatch:
         found.append({"unreadable_bytes": len(data)})
     return found
 

@@ -7,7 +7,9 @@ themselves are read only when asked for, because that is slow.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -15,8 +17,18 @@ import numpy.typing as npt
 
 from minibroker.rules import rows as r
 from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, entry_rows, torn
-from minibroker_protocol.records import HEADER_SIZE, LOG_OVERHEAD, MAX_SEQUENCE, BatchHeader
-from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, MAGIC, crc32c
+from minibroker_protocol.records import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    MAX_SEQUENCE,
+    BatchHeader,
+    CorruptBatch,
+    complete_header,
+    parse_header,
+)
+from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, crc32c
 from minibroker_storage.index_entries import EntryFault, IndexClaims
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -76,9 +88,12 @@ class HeaderScan:
         """Blocks of up to BLOCK batches, in order; ends at the first bytes that are no batch."""
         raw = np.frombuffer(self._data, np.uint8)
         while self.end < self._stop and not self.reason:
+            if self._is_old(self.end):
+                yield from self._old_block()
+                continue
             positions = self._chase()
             if not positions:
-                return
+                continue  # there is a reason, the end is reached, or an old message follows
             at = np.array(positions, np.int64)
             windows = np.lib.stride_tricks.sliding_window_view(raw, HEADER_SIZE)
             headers = np.ascontiguousarray(windows[at]).view(HEADER_TYPE)[:, 0]
@@ -86,10 +101,36 @@ class HeaderScan:
             if wrong.size:
                 first = int(wrong[0])
                 self.end = int(at[first])
-                self.reason = f"magic is {int(headers['magic'][first])}"
+                if not self._is_old(self.end):
+                    self.reason = f"magic is {int(headers['magic'][first])}"
                 at, headers = at[:first], headers[:first]
             if len(at):
                 yield Block(at, headers)
+
+    def _is_old(self, position: int) -> bool:
+        """Whether a message of magic 0 or 1 begins there."""
+        return position + MAGIC_OFFSET < self._stop and self._data[position + MAGIC_OFFSET] < MAGIC
+
+    def _old_block(self) -> Iterator[Block]:
+        """The messages of magic 0 and 1 that follow, read one by one: their sizes and fields vary."""
+        positions: list[int] = []
+        headers: list[tuple[int, ...]] = []
+        while self._is_old(self.end) and len(positions) < BLOCK:
+            left = self._stop - self.end
+            try:
+                header = parse_header(self._data[self.end : self._stop])
+            except CorruptBatch as error:
+                self.reason = str(error)
+                break
+            if header.size > left:
+                self.reason = f"batch of {header.size} bytes with {left} left"
+                break
+            header = complete_header(self._data, self.end, header)
+            positions.append(self.end)
+            headers.append(astuple(header))
+            self.end += header.size
+        if positions:
+            yield Block(np.array(positions, np.int64), np.array(headers, HEADER_TYPE))
 
     def _chase(self) -> list[int]:
         """Positions of the next batches, each found by the length of the one before it."""
@@ -100,6 +141,8 @@ class HeaderScan:
         room = BLOCK
         while position <= last and room:
             size = unpack(data, position + 8)[0] + LOG_OVERHEAD
+            if size < HEADER_SIZE and self._is_old(position):
+                break
             if size < HEADER_SIZE or position + size > stop:
                 self.reason = f"batch of {size} bytes with {stop - position} left"
                 break
@@ -107,7 +150,7 @@ class HeaderScan:
             position += size
             room -= 1
         else:
-            if position > last and position < stop:
+            if position > last and position < stop and not self._is_old(position):
                 self.reason = f"{stop - position} bytes left, a header has {HEADER_SIZE}"
         self.end = position
         return positions
@@ -199,8 +242,10 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
 
 def _checksums(data: memoryview, block: Block) -> Array:
     ends = block.positions + block.headers["batch_length"] + LOG_OVERHEAD
-    pairs = zip((block.positions + ATTRIBUTES_OFFSET).tolist(), ends.tolist(), strict=True)
-    return np.array([crc32c(data[start:end]) for start, end in pairs], np.uint32)
+    old = block.headers["magic"] != MAGIC
+    starts = block.positions + np.where(old, MAGIC_OFFSET, ATTRIBUTES_OFFSET)
+    places = zip(starts.tolist(), ends.tolist(), old.tolist(), strict=True)
+    return np.array([(zlib.crc32 if old else crc32c)(data[start:end]) for start, end, old in places], np.uint32)
 
 
 class Collapse:

@@ -17,9 +17,8 @@ from minibroker_protocol.records import (
     crc_ok,
     decode_records,
     parse_control,
+    walk_batch,
 )
-from minibroker_protocol.records import records_payload as payload_of
-from minibroker_protocol.records import validate_records as walk
 from minibroker_storage.check_finding import (
     ABORT_INDEX,
     CHECKSUM,
@@ -243,7 +242,7 @@ class PartitionCheck:
         if header.is_control:
             records = decode_records(data, 0, header)
             return parse_control(records[0]) if records else None
-        walk(payload_of(data, 0, header), header)
+        walk_batch(data, 0, header)
         return None
 
     def _replay(

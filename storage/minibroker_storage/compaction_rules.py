@@ -10,14 +10,17 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from minibroker_protocol.records import (
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     ControlRecord,
     ControlType,
+    OldRecord,
     Record,
     assemble,
     build_batch,
+    build_wrapper,
     decode_records,
     parse_control,
     parse_header,
@@ -147,6 +150,8 @@ class Filter:
             retained = records
         else:
             retained = [record for record in records if self._keeps(record, horizon)]
+        if header.magic != MAGIC:
+            return self._kept_old(header, data, records, retained)
         if not retained:
             return self._emptied(header) if self._must_stay(header) else None
         tombstone = not header.is_control and any(record.value is None for record in retained)
@@ -173,6 +178,17 @@ class Filter:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
+    def _kept_old(
+        self, header: BatchHeader, data: Buffer, records: list[Record], retained: list[Record]
+    ) -> tuple[BatchHeader, Buffer] | None:
+        """An old message keeps its format, in which there is neither an empty batch nor a delete horizon."""
+        if len(retained) == len(records) or (not retained and header.next_offset == self.upper_bound):
+            return header, data
+        if not retained:
+            return None
+        wrapper = build_wrapper(header, [old_record(record) for record in retained])
+        return parse_header(wrapper), wrapper
+
     @staticmethod
     def _emptied(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
         empty = copy(header)
@@ -180,6 +196,12 @@ class Filter:
         empty.base_timestamp = NO_TIMESTAMP
         empty.record_count = 0
         return empty, assemble(empty, b"")
+
+
+def old_record(record: Record) -> OldRecord:
+    """The record as a message of magic 0 or 1 has it, without headers."""
+    key, value = (None if field is None else bytes(field) for field in (record.key, record.value))
+    return OldRecord(record.offset, record.timestamp, key, value)
 
 
 def _rebuilt(header: BatchHeader, records: list[Record], horizon: int | None) -> tuple[BatchHeader, Buffer]:

@@ -114,13 +114,19 @@ def batch_row(position: int, header: BatchHeader, valid: bool) -> Row:
         "is_control": header.is_control,
         "delete_horizon_ms": header.base_timestamp if header.has_delete_horizon else None,
         "max_timestamp": header.max_timestamp,
-        "timestamp_type": "LogAppendTime" if header.log_append_time else "CreateTime",
+        "timestamp_type": _timestamp_type(header),
         "compression": Compression(codec).name.lower() if codec in _CODECS else codec,
         "size": header.size,
         "magic": header.magic,
         "crc": header.crc,
         "valid": valid,
     }
+
+
+def _timestamp_type(header: BatchHeader) -> str:
+    if header.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if header.log_append_time else "CreateTime"
 
 
 _CODECS = frozenset(int(codec) for codec in Compression)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minibroker_protocol.records import BatchHeader, CorruptBatch, crc_ok, iter_batches
+from minibroker_protocol.records import BatchHeader, CorruptBatch, complete_header, crc_ok, iter_batches
 from minibroker_storage.disk import DiskFile
 
 CHUNK = 1 << 20
@@ -21,7 +21,7 @@ def scan(file: DiskFile, size: int) -> Iterator[tuple[int, BatchHeader, memoryvi
         start = position
         try:
             for at, header in iter_batches(chunk):
-                yield start + at, header, memoryview(chunk)[at : at + header.size]
+                yield start + at, complete_header(chunk, at, header), memoryview(chunk)[at : at + header.size]
                 position = start + at + header.size
         except CorruptBatch as error:
             raise CorruptBatch(f"{file.path}: at byte {position} of {size}: {error}") from None

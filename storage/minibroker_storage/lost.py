@@ -153,7 +153,7 @@ def _walk(reader: DirectoryReader, path: str, position: int, size: int, base: in
     """The end of the batches from `position` on; None when no batch of this segment begins there."""
     end: int | None = None
     chunk, start = b"", position
-    while position + HEADER_SIZE <= size:
+    while position < size:
         if position + HEADER_SIZE > start + len(chunk):
             chunk, start = reader.read(path, position, min(position + _CHUNK_BYTES, size)), position
         try:

@@ -30,7 +30,6 @@ from minibroker_protocol.records import (
     Pace,
     PayloadTooLarge,
     UndecodablePayload,
-    UnsupportedMagic,
     Walk,
     assemble,
     compress,
@@ -120,10 +119,11 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
 
 
 def _header(records: Buffer) -> BatchHeader:
+    magic = records[_SIZE_UP_TO_MAGIC - 1]
+    if magic < MAGIC:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"record batch v2: magic is {magic} at position 0")
     try:
         return parse_header(records)
-    except UnsupportedMagic as exc:
-        raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
     except CorruptBatch as exc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
 

@@ -4,6 +4,7 @@ from .batch import *
 from .build import *
 from .compression import *
 from .control import *
+from .old_format import *
 from .pace import *
 from .sequences import *
 from .varints import *

@@ -1,12 +1,14 @@
-"""The header of a record batch (magic 2): read, checked by CRC and patched in place, without looking at the records.
+"""The header of a record batch: read, checked by CRC and patched in place, without looking at the records.
 
-Layout: Kafka's DefaultRecordBatch. The CRC-32C covers attributes..end, so base offset and leader epoch can be set by
-the leader without computing it again.
+Layout: Kafka's DefaultRecordBatch (magic 2). The CRC-32C covers attributes..end, so base offset and leader epoch can be
+set by the leader without computing it again. Messages of magic 0 and 1, which old segments hold, get a header that says
+the same of them (LegacyRecord); their CRC-32 covers magic..end.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader, PathFinder
@@ -34,7 +36,9 @@ CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
 ATTRIBUTES_OFFSET = 21
-_MAGIC_OFFSET = 16
+MAGIC_OFFSET = 16
+SMALLEST_OLD_MESSAGE = 26
+"""Bytes of a message of magic 0 without key and value, offset and length included."""
 _CRC_OFFSET = 17
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -42,14 +46,14 @@ _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+_OLD_HEAD = struct.Struct(">qiIbb")
+"""A message's offset, length, CRC-32, magic and attributes; in magic 1 the timestamp follows."""
+_OLD_SIZES = (SMALLEST_OLD_MESSAGE, SMALLEST_OLD_MESSAGE + 8)
+_TIMESTAMP = struct.Struct(">q")
 
 
 class CorruptBatch(Malformed):
     """Bytes that cannot be a record batch, or whose checksum is wrong (Kafka: CORRUPT_MESSAGE)."""
-
-
-class UnsupportedMagic(CorruptBatch):
-    """A message of a format before record batches: magic 0 or 1."""
 
 
 def _load_crc32c(data: Buffer) -> int:
@@ -156,25 +160,37 @@ class BatchHeader:
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """The header at `pos`. The batch's end need not be in the buffer; its checksum is not looked at.
 
-    Raises UnsupportedMagic for magic 0 and 1, CorruptBatch for fewer bytes than a header or an impossible length.
+    A message of magic 0 or 1 is one record at its offset. With a codec that is the last of those in it, whose number is
+    known to `whole_header`. Raises CorruptBatch for fewer bytes than a header or an impossible length.
     """
     try:
         header = BatchHeader(*HEADER.unpack_from(buf, pos))
     except struct.error:
-        _refuse_old_magic(buf, pos)
+        if len(buf) - pos > MAGIC_OFFSET and buf[pos + MAGIC_OFFSET] in (0, 1):
+            return _old_header(buf, pos)
         left = max(len(buf) - pos, 0)
         raise CorruptBatch(f"record batch v2: {left} bytes at position {pos}, a header has {HEADER_SIZE}") from None
     if header.magic != MAGIC:
-        _refuse_old_magic(buf, pos)
+        if header.magic in (0, 1):
+            return _old_header(buf, pos)
         raise CorruptBatch(f"record batch v2: magic is {header.magic} at position {pos}")
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptBatch(f"record batch v2: batch_length is {header.batch_length} at position {pos}")
     return header
 
 
-def _refuse_old_magic(buf: Buffer, pos: int) -> None:
-    if len(buf) - pos > _MAGIC_OFFSET and buf[pos + _MAGIC_OFFSET] in (0, 1):
-        raise UnsupportedMagic(f"record batch v2: magic is {buf[pos + _MAGIC_OFFSET]} at position {pos}")
+def _old_header(buf: Buffer, pos: int) -> BatchHeader:
+    magic, left = buf[pos + MAGIC_OFFSET], len(buf) - pos
+    smallest = _OLD_SIZES[magic]
+    if left < smallest:
+        raise CorruptBatch(f"message of magic {magic}: {left} bytes at position {pos}, the smallest has {smallest}")
+    offset, length, crc, _, attributes = _OLD_HEAD.unpack_from(buf, pos)
+    if length < smallest - LOG_OVERHEAD:
+        raise CorruptBatch(f"message of magic {magic}: its length is {length} at position {pos}")
+    timestamp = _TIMESTAMP.unpack_from(buf, pos + _OLD_HEAD.size)[0] if magic else NO_TIMESTAMP
+    attributes &= COMPRESSION_MASK | TIMESTAMP_TYPE_MASK if magic else COMPRESSION_MASK
+    producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+    return BatchHeader(offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, *producer, 1)
 
 
 def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -195,6 +211,8 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     end = pos + LOG_OVERHEAD + header.batch_length
     if end > len(buf):
         return False
+    if header.magic != MAGIC:
+        return zlib.crc32(memoryview(buf)[pos + MAGIC_OFFSET : end]) == header.crc
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : end]) == header.crc
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, CorruptBatch
+from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import Compression, PayloadTooLarge, decompress
+from .old_format import old_records, whole_header
 from .pace import STEP, UNHURRIED, Pace, TakesLong
 from .runs import equal_run
 from .uneven import uneven_run
@@ -100,7 +101,7 @@ class Walk:
 def records_payload(
     buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES, pace: Pace = UNHURRIED
 ) -> bytes:
-    """The bytes of the records of the batch at `pos`, decompressed, at most `max_bytes`.
+    """The bytes of the records of the batch at `pos` (magic 2), decompressed, at most `max_bytes`.
 
     Raises UndecodablePayload (PayloadTooLarge), CorruptBatch, and TakesLong where `pace` ends it.
     """
@@ -188,6 +189,23 @@ def validate_records(
     elif count > 0:
         walk.max_timestamp, walk.max_timestamp_index = _signed(base + walking.best), walking.best_index
     return walk
+
+
+def walk_batch(buf: Buffer, pos: int, header: BatchHeader) -> Walk:
+    """Walk the records of the whole batch at `pos`, of any magic. Raises as `records_payload` and `validate_records`
+    do."""
+    if header.magic == MAGIC:
+        return validate_records(records_payload(buf, pos, header), header)
+    old_records(buf, pos, header, DEFAULT_MAX_BYTES)
+    walk = Walk()
+    walk.max_timestamp = header.max_timestamp
+    return walk
+
+
+def complete_header(buf: Buffer, pos: int, header: BatchHeader) -> BatchHeader:
+    """`header` with the first offset and count of its records, which `parse_header` does not know of an old message
+    with a codec; any other as it is."""
+    return whole_header(buf, pos, header, DEFAULT_MAX_BYTES) if header.magic != MAGIC else header
 
 
 class _Walking:
@@ -356,6 +374,8 @@ def decode_records(buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int
 
     Raises InvalidRecords, UndecodablePayload (PayloadTooLarge) or CorruptBatch; the CRC is not looked at.
     """
+    if header.magic != MAGIC:
+        return [Record(*record) for record in old_records(buf, pos, header, max_bytes)]
     return decode_payload(records_payload(buf, pos, header, max_bytes=max_bytes), header)
 
 
@@ -444,6 +464,16 @@ def each_timestamp(buf: Buffer, pos: int, header: BatchHeader, pace: Pace = UNHU
 
     Raises as `each_delta` and `records_payload` do.
     """
+    if header.magic != MAGIC:
+        most = pace.most_bytes
+        try:
+            records = old_records(buf, pos, header, DEFAULT_MAX_BYTES if most is None else most)
+        except PayloadTooLarge:
+            if most is None:
+                raise
+            raise TakesLong(f"decompresses to more than {most} bytes") from None
+        yield from ((record.offset, record.timestamp) for record in records)
+        return
     fixed = header.max_timestamp if header.log_append_time else None
     for timestamp, offset, _, _ in each_delta(records_payload(buf, pos, header, pace=pace), header, pace):
         yield header.base_offset + offset, _signed(header.base_timestamp + timestamp) if fixed is None else fixed
