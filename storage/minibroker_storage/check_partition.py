@@ -221,7 +221,9 @@ class PartitionCheck:
             reason = f"last offset {header.last_offset} lies in the next segment, which begins at {following}"
             wrong(OFFSET_HOLE, reason)
         epoch = header.partition_leader_epoch
-        if said := self._epochs.contradiction(header.base_offset, header.last_offset, epoch, self._log_start):
+        if epoch >= 0 and (
+            said := self._epochs.contradiction(header.base_offset, header.last_offset, epoch, self._log_start)
+        ):
             wrong(EPOCH_CHECKPOINT, f"leader epoch {epoch}, {said}")
         self.end = max(self.end, header.next_offset)
         if not crc_ok(data, 0, header):

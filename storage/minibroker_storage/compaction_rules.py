@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minibroker_protocol.records import (
     MAGIC,
@@ -16,11 +16,9 @@ from minibroker_protocol.records import (
     Buffer,
     ControlRecord,
     ControlType,
-    OldRecord,
     Record,
     assemble,
     build_batch,
-    build_wrapper,
     decode_records,
     parse_control,
     parse_header,
@@ -151,10 +149,10 @@ class Filter:
         else:
             retained = [record for record in records if self._keeps(record, horizon)]
         if header.magic != MAGIC:
-            return self._kept_old(header, data, records, retained)
+            return self._upgraded(header, retained)
         if not retained:
             return self._emptied(header) if self._must_stay(header) else None
-        tombstone = not header.is_control and any(record.value is None for record in retained)
+        tombstone = not header.is_control and _has_tombstone(retained)
         if (tombstone or unneeded_marker) and horizon is None:
             return _rebuilt(header, retained, self.now_ms + self.delete_retention_ms)
         if len(retained) == len(records):
@@ -178,16 +176,14 @@ class Filter:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
-    def _kept_old(
-        self, header: BatchHeader, data: Buffer, records: list[Record], retained: list[Record]
-    ) -> tuple[BatchHeader, Buffer] | None:
-        """An old message keeps its format, in which there is neither an empty batch nor a delete horizon."""
-        if len(retained) == len(records) or (not retained and header.next_offset == self.upper_bound):
-            return header, data
+    def _upgraded(self, header: BatchHeader, retained: list[Record]) -> tuple[BatchHeader, Buffer] | None:
+        """The rest of a message of magic 0 or 1 as a batch: Kafka 4.4's cleaner writes no old message and keeps no
+        empty one."""
         if not retained:
             return None
-        wrapper = build_wrapper(header, [old_record(record) for record in retained])
-        return parse_header(wrapper), wrapper
+        first, last = retained[0].offset, retained[-1].offset
+        new = replace(header, base_offset=first, last_offset_delta=last - first)
+        return _rebuilt(new, retained, self.now_ms + self.delete_retention_ms if _has_tombstone(retained) else None)
 
     @staticmethod
     def _emptied(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
@@ -198,10 +194,8 @@ class Filter:
         return empty, assemble(empty, b"")
 
 
-def old_record(record: Record) -> OldRecord:
-    """The record as a message of magic 0 or 1 has it, without headers."""
-    key, value = (None if field is None else bytes(field) for field in (record.key, record.value))
-    return OldRecord(record.offset, record.timestamp, key, value)
+def _has_tombstone(records: list[Record]) -> bool:
+    return any(record.value is None for record in records)
 
 
 def _rebuilt(header: BatchHeader, records: list[Record], horizon: int | None) -> tuple[BatchHeader, Buffer]:

@@ -149,6 +149,8 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
     if batch is None:
         return None
     position, header = batch
+    if header.magic == 0:
+        return None  # messages without a timestamp
     for offset, timestamp in each_timestamp(best.read_batch(position, header), 0, header, pace):
         if timestamp == header.max_timestamp:
             return TimestampOffset(offset, timestamp, header.partition_leader_epoch)

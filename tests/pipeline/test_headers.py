@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from old_messages import GZIP, message, wrapper
 from planting import Planted, changed, header_of
 from sampling import search, thinned
 
@@ -63,13 +64,42 @@ def test_broken_files(damage: str) -> None:
     elif damage == "length":
         planted.change("append-time-0", 3, lambda _: changed(batch, crc=False, batch_length=12))
     elif damage == "magic":
-        planted.change("append-time-0", 3, lambda _: changed(batch, crc=False, magic=1))
+        planted.change("append-time-0", 3, lambda _: changed(batch, crc=False, magic=3))
     elif damage == "checksum":
         planted.change("append-time-0", 3, lambda _: batch[:-1] + b"x")
     else:
         planted.change("append-time-0", 3, lambda _: changed(batch, record_count=-1))
     for depth in DEPTHS:
         compare(planted.disk(), LogFacts(Log("", "append-time", 0)), path, depth, [])
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "checksum", "records"])
+def test_messages_of_old_formats(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = [message(0, 0, b"k", b"v"), wrapper(1, GZIP, [(n, 50, b"k", b"v") for n in range(1, 5)])]
+    new = [bytes(build_batch([Record(n, 5, b"k", b"v")], base_offset=n)) for n in (5, 6)]
+    data = b"".join([*old, *new, message(1, 7, b"k", b"v" * 99, 5), message(0, 8, b"k", b"")])
+    if damage == "cut":
+        data = data[:-1]
+    elif damage == "checksum":
+        data = data.replace(b"v" * 99, b"w" * 99)
+    elif damage == "records":
+        data = data.replace(old[1], message(1, 4, None, b"no gzip", 50, GZIP))
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    path = "t-0/00000000000000000000.log"
+    disk.write_atomic(path, data)
+    facts = LogFacts(Log("", "t", 0))
+    for block in (65_536, 2):
+        monkeypatch.setattr(headers, "BLOCK", block)
+        for depth in DEPTHS:
+            compare(disk, facts, path, depth, [])
+    rows = scan_bytes(facts, path, memoryview(data), depth=DEPTHS[-1]).rows
+    assert {row.rule for row in rows if isinstance(row, LogFault)} == {
+        "none": set(),
+        "cut": {"torn-batch"},
+        "checksum": {"checksum"},
+        "records": {"record-count"},
+    }[damage]
 
 
 ONE = st.tuples(

@@ -7,7 +7,6 @@ Brokers of today store and serve them and take none from producers.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from .batch import (
@@ -15,24 +14,19 @@ from .batch import (
     MAGIC,
     MAGIC_OFFSET,
     SMALLEST_OLD_MESSAGE,
-    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     CorruptBatch,
     parse_header,
 )
-from .compression import Compression, UndecodablePayload, compress, decompress
+from .compression import Compression, UndecodablePayload, decompress
 from .varints import InvalidRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from .batch import Buffer
 
-_HEAD = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
-_INT64 = struct.Struct(">q")
-_LZ4_DESCRIPTOR = slice(4, 6)
 
 
 class OldRecord(NamedTuple):
@@ -75,7 +69,7 @@ def old_records(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> l
     if header.compression == Compression.ZSTD:
         raise InvalidRecords(f"message at offset {header.last_offset}: zstd is not of its format")
     if header.compression == Compression.LZ4 and header.magic == 0:
-        value = _with_checksum(value, broken=False)
+        value = _with_right_checksum(value)
     found = list(_inner(decompress(header.compression, value, max_bytes), header))
     if not found:
         raise InvalidRecords(f"message at offset {header.last_offset}: compressed, and there is no message in it")
@@ -129,33 +123,12 @@ def _fields(buf: Buffer, pos: int, end: int, magic: int) -> tuple[bytes | None, 
     return fields[0], fields[1]
 
 
-def build_wrapper(header: BatchHeader, records: Sequence[OldRecord]) -> bytes:
-    """The wrapper of some of its records, as Kafka's cleaner writes it (MemoryRecordsBuilder)."""
-    first, last = records[0].offset, records[-1].offset
-    relative = first if header.magic == 1 else 0
-    kind = header.attributes & TIMESTAMP_TYPE_MASK
-    inner = b"".join(_message(header.magic, kind, row._replace(offset=row.offset - relative)) for row in records)
-    payload = compress(header.compression, inner)
-    if header.compression == Compression.LZ4 and header.magic == 0:
-        payload = _with_checksum(payload, broken=True)
-    newest = header.max_timestamp if header.log_append_time else max(record.timestamp for record in records)
-    return _message(header.magic, header.attributes, OldRecord(last, newest, None, payload))
-
-
-def _message(magic: int, attributes: int, record: OldRecord) -> bytes:
-    body = bytes((magic, attributes)) + (_INT64.pack(record.timestamp) if magic == 1 else b"")
-    for field in (record.key, record.value):
-        body += _INT32.pack(-1) if field is None else _INT32.pack(len(field)) + field
-    return _HEAD.pack(record.offset, len(body) + 4) + _UINT32.pack(zlib.crc32(body)) + body
-
-
-def _with_checksum(frame: bytes, *, broken: bool) -> bytes:
-    """The LZ4 frame with the checksum of its descriptor; in magic 0 it covers the frame's magic too, which was an error
-    (KAFKA-3160)."""
+def _with_right_checksum(frame: bytes) -> bytes:
+    """An LZ4 frame of magic 0 with the checksum that its descriptor must have: the one written covers the frame's magic
+    too (KAFKA-3160)."""
     if len(frame) < 7 or frame[4] & 0x08:  # no frame, or one that says its size; Kafka writes none
         return frame
-    checked = frame[: _LZ4_DESCRIPTOR.stop] if broken else frame[_LZ4_DESCRIPTOR]
-    return frame[:6] + bytes(((_xxh32(checked) >> 8) & 0xFF,)) + frame[7:]
+    return frame[:6] + bytes(((_xxh32(frame[4:6]) >> 8) & 0xFF,)) + frame[7:]
 
 
 def _xxh32(data: bytes) -> int:
