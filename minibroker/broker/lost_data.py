@@ -18,9 +18,10 @@ def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
     """Log each loss in one line. Raises ApiError KAFKA_STORAGE_ERROR if the settings forbid a start on it, or the
     directory is not usable at all."""
     for one in lost:
-        log.warning("lost data in %s: %s", where, one.explained)
+        log.warning("%s in %s: %s", "missing file" if one.rebuilt else "lost data", where, one.explained)
         if not one.usable:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {one}")
+    lost = [one for one in lost if not one.rebuilt]
     if lost and settings.get_boolean(REFUSE):
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ApiError(

@@ -14,7 +14,7 @@ from minibroker.config.types import ConfigError
 from minibroker.controller.journal import JOURNAL
 from minibroker.server.data_dir import TemporaryDirectory
 from minibroker.server.options import Options
-from minibroker_storage.checkpoints import CLEANER_OFFSET
+from minibroker_storage.checkpoints import CLEANER_OFFSET, whole_number
 from minibroker_storage.directory import BROKER_DIR, META_FILE, VERSION_FILE, partition_of
 from minibroker_storage.disk import Disk
 from minibroker_storage.lost import CHECKPOINTS
@@ -133,10 +133,11 @@ def _single_node_id(root: str, given: int | None) -> int:
         with open(os.path.join(root, META_FILE), encoding="latin-1") as file:
             for line in file:
                 name, _, value = line.partition("=")
-                if name.strip() == "node.id" and value.strip().isdecimal():
-                    if given not in (None, int(value)):
-                        raise ConfigError(f"data directory {root} is that of node.id {int(value)}, not of {given}")
-                    return int(value)
+                node_id = whole_number(value.strip()) if name.strip() == "node.id" else None
+                if node_id is not None:
+                    if given not in (None, node_id):
+                        raise ConfigError(f"data directory {root} is that of node.id {node_id}, not of {given}")
+                    return node_id
     except OSError:
         pass
     return _FIRST_NODE_ID if given is None else given

@@ -10,12 +10,13 @@ from minibroker_storage.check_finding import (
     ERROR,
     LOST_DATA,
     NOTICE,
+    PRODUCER_SNAPSHOT,
     Finding,
     Report,
 )
 from minibroker_storage.check_partition import PartitionCheck, Progress
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET
-from minibroker_storage.directory import CLEAN_FILE, partition_of
+from minibroker_storage.directory import CLEAN_FILE, CLUSTER_METADATA, partition_of
 from minibroker_storage.disk import Disk
 from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, DiskReader, lost_of_partition
 from minibroker_storage.small_files import RootFiles, missing_indexes
@@ -53,9 +54,12 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
     findings += [finding for place, finding in root.without_directory(lambda: topics) if place[0] not in topics]
     for place in sorted(there | {place for place in known if place[0] in topics}):
         reached = {name: root.offsets[name][place] for name in CHECKPOINTS if place in root.offsets.get(name, {})}
-        for lost in lost_of_partition(reader, f"{place[0]}-{place[1]}", reached):
+        clean = root.clean and place[0] != CLUSTER_METADATA
+        for lost in lost_of_partition(reader, f"{place[0]}-{place[1]}", reached, clean=clean):
             offset = lost.offset if lost.offset >= 0 else None
-            findings.append(Finding(LOST_DATA, lost.path, f"says {lost.said}, {lost.there}", offset=offset))
+            rule, severity = (PRODUCER_SNAPSHOT, NOTICE) if lost.rebuilt else (LOST_DATA, ERROR)
+            message = f"says {lost.said}, {lost.there}"
+            findings.append(Finding(rule, lost.path, message, offset=offset, severity=severity))
     return findings
 
 

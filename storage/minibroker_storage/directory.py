@@ -12,14 +12,16 @@ from minibroker_storage import indexes
 from minibroker_storage.checkpoints import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
+    INT32_MAX,
     LOG_START_OFFSET,
     RECOVERY_POINT,
     decode_offsets,
     encode_offsets,
+    whole_number,
 )
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import DirLock, Disk, Locked, join
-from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.file_errors import MalformedFile, shortened
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.lost import CHECKPOINTS, DiskReader, Lost, lost_of_partition
 from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
@@ -61,6 +63,9 @@ class DirectoryLocked(Exception):
 
 class WrongDirectory(Exception):
     """The directory belongs to another cluster or node, or has a layout that this broker must not write."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shortened(text))
 
 
 class DataDirectory:
@@ -243,7 +248,7 @@ class DataDirectory:
         found = []
         for key in sorted({*self.partitions(), *held}):
             reached = {name: self._on_file[name][key] for name in CHECKPOINTS if key in self._on_file[name]}
-            found += lost_of_partition(reader, self.partition_path(*key), reached)
+            found += lost_of_partition(reader, self.partition_path(*key), reached, clean=self.clean)
         return found
 
     def remove_deleted(self) -> None:
@@ -323,7 +328,7 @@ class DataDirectory:
 
 
 def _written_by(disk: Disk) -> str:
-    return disk.read_bytes(VERSION_FILE).decode().strip() if disk.exists(VERSION_FILE) else ""
+    return disk.read_bytes(VERSION_FILE).decode(errors="replace").strip() if disk.exists(VERSION_FILE) else ""
 
 
 def _read_offsets(disk: Disk, name: str) -> Offsets:
@@ -390,8 +395,9 @@ def wrong_in_meta(meta: Mapping[str, str]) -> Iterator[tuple[int, str]]:
             yield line, f"expected a line {key}=…"
     if meta.get("version", "1") != "1":
         yield 1, f"expected version=1, got version={meta['version']}"
-    if not meta.get("node.id", "1").isdecimal():
-        yield 1, f"expected a number as node.id, got node.id={meta['node.id']}"
+    node_id = whole_number(meta.get("node.id", "1"))
+    if node_id is None or node_id > INT32_MAX:
+        yield 1, f"expected a number as node.id, got node.id={meta['node.id']:.40}"
 
 
 def _write_identity(disk: Disk, meta: Mapping[str, str]) -> None:

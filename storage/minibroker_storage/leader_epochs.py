@@ -5,8 +5,8 @@ Pure: the log writes `encode()` to the file whenever a method returns True.
 
 from bisect import bisect_right
 
+from minibroker_storage.checkpoints import INT32_MAX, LARGEST_OFFSET, decode_lines, encode_lines, whole_number
 from minibroker_storage.checkpoints import LEADER_EPOCH as FILE_NAME
-from minibroker_storage.checkpoints import decode_lines, encode_lines
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.file_errors import MalformedFile
 
@@ -29,7 +29,7 @@ class LeaderEpochCache:
         cache = cls()
         for number, fields in decode_lines(data, path, 2):
             epoch, start = (_number(field, path, number) for field in fields)
-            if epoch < 0 or start < 0:
+            if epoch > INT32_MAX or start > LARGEST_OFFSET:
                 raise MalformedFile(path, number, f"expected an epoch and an offset, got {epoch} {start}", unit="line")
             cache.assign(epoch, start)
         return cache
@@ -140,7 +140,7 @@ def read_epochs(
 
 
 def _number(text: str, path: str, line: int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise MalformedFile(path, line, f"expected a number, got {text!r}", unit="line") from None
+    number = whole_number(text)
+    if number is None:
+        raise MalformedFile(path, line, f"expected a number, got {text[:40]!r}", unit="line")
+    return number

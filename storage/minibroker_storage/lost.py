@@ -8,13 +8,14 @@ unsynced data, or if a file was removed, emptied or truncated by hand. Kafka's L
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
+from minibroker_protocol.records import HEADER_SIZE, MAGIC, MAGIC_OFFSET, CorruptBatch, parse_header
 from minibroker_storage.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from minibroker_storage.disk import Disk, NotFound, join
-from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK)
@@ -23,6 +24,8 @@ POWER_LOSS = "a power loss takes what was not synced, a killed process loses not
 DIRECTORY = -1
 """The size that stands for a directory."""
 _CHUNK_BYTES = 1 << 20
+_CLEAN_FILE = ".kafka_cleanshutdown"
+_UNFINISHED = (".cleaned", ".swap")
 _LOG = re.compile(r"\d{20}\.log")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
@@ -30,7 +33,7 @@ _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 class Lost(NamedTuple):
     """Missing data. `path`: the file that names it; `said`: its content; `there`: what exists instead. `offset`: the
     end of the log of `directory` according to the file, -1 if that is not the subject. `usable`: whether a broker can
-    start without the data."""
+    start without the data. `rebuilt`: the missing file, where opening the log makes it anew and no record is lost."""
 
     path: str
     said: str
@@ -38,6 +41,7 @@ class Lost(NamedTuple):
     directory: str = ""
     offset: int = -1
     usable: bool = True
+    rebuilt: str = ""
 
     def __str__(self) -> str:
         return f"{self.path} says {self.said}, {self.there}"
@@ -45,7 +49,7 @@ class Lost(NamedTuple):
     @property
     def explained(self) -> str:
         """The line with the possible cause."""
-        return f"{self} ({POWER_LOSS})" if self.usable else str(self)
+        return f"{self} ({POWER_LOSS})" if self.usable and not self.rebuilt else str(self)
 
 
 class DirectoryReader(Protocol):
@@ -82,8 +86,11 @@ class DiskReader:
             file.close()
 
 
-def lost_of_partition(reader: DirectoryReader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
-    """The missing data of a partition. `reached`: checkpoint file → its offset for this partition."""
+def lost_of_partition(
+    reader: DirectoryReader, directory: str, reached: Mapping[str, int], *, clean: bool = False
+) -> list[Lost]:
+    """The missing data of a partition. `reached`: checkpoint file → its offset for this partition. `clean`: the
+    directory was shut down cleanly."""
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
@@ -112,7 +119,47 @@ def lost_of_partition(reader: DirectoryReader, directory: str, reached: Mapping[
             # An index below the end belongs to a segment whose removal a crash interrupted.
             said = f"a log file began at offset {base}"
             found.append(Lost(join(directory, name), said, "there is none", directory, base))
+    if not any(name.endswith(_UNFINISHED) for name in sizes):
+        for base, following in pairwise(bases):
+            if following <= reached.get(RECOVERY_POINT, 0):
+                found += _lost_of_segment(reader, directory, base, sizes)
+    if clean and bases:
+        found += _missing_snapshot(reader, directory, bases, sizes, end)
     return found
+
+
+def _lost_of_segment(reader: DirectoryReader, directory: str, base: int, sizes: Mapping[str, int]) -> Iterator[Lost]:
+    """A synced segment whose indexes name batches that its log lacks."""
+    stem = f"{base:020d}"
+    size = sizes[stem + ".log"]
+    log = join(directory, stem + ".log")
+    for suffix, entry in ((".index", OFFSET_ENTRY), (".timeindex", TIME_ENTRY)):
+        index = sizes.get(stem + suffix, 0) // entry.size * entry.size
+        last = reader.read(join(directory, stem + suffix), index - entry.size, index) if index else b""
+        if not last.strip(b"\0"):  # allocated ahead
+            continue
+        position = entry.unpack(last)[1] if suffix == ".index" else 0
+        if position >= size:
+            there = f"that file has {size} bytes" if size else "that file is empty"
+            yield Lost(join(directory, stem + suffix), f"a batch is at byte {position} of {log}", there, directory)
+            return
+
+
+def _missing_snapshot(
+    reader: DirectoryReader, directory: str, bases: list[int], sizes: Mapping[str, int], end: int
+) -> Iterator[Lost]:
+    """The snapshot of producers that a clean shutdown leaves at the log's end, unless the log is empty or of a format
+    without producers."""
+    name = f"{end:020d}{SNAPSHOT_SUFFIX}"
+    if name in sizes:
+        return
+    newest = next((base for base in reversed(bases) if sizes[f"{base:020d}.log"]), None)
+    if newest is None:
+        return
+    head = reader.read(join(directory, f"{newest:020d}.log"), 0, min(sizes[f"{newest:020d}.log"], HEADER_SIZE))
+    if len(head) > MAGIC_OFFSET and head[MAGIC_OFFSET] == MAGIC:
+        there = f"{join(directory, name)} is missing and rebuilt from the log"
+        yield Lost(_CLEAN_FILE, f"{directory} was closed at offset {end}", there, directory, rebuilt=name)
 
 
 def log_end(reader: DirectoryReader, directory: str, bases: list[int], sizes: Mapping[str, int]) -> int:

@@ -62,7 +62,7 @@ def claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[st
         else:
             if topic_id not in (NO_TOPIC_ID, found):
                 raise ApiError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds topic id {found.hex()}, expected {topic_id.hex()}"
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{file} holds topic id {found.hex()}, expected {topic_id.hex()}"
                 )
             return found
     if topic_id != NO_TOPIC_ID:

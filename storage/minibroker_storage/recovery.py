@@ -6,8 +6,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from minibroker_protocol.records import BatchHeader, ControlRecord, CorruptBatch, decode_records, parse_control
+from minibroker_protocol.records import (
+    MAGIC,
+    BatchHeader,
+    ControlRecord,
+    CorruptBatch,
+    InvalidRecords,
+    UndecodablePayload,
+    decode_records,
+    parse_control,
+)
 from minibroker_storage import indexes
+from minibroker_storage.checkpoints import LARGEST_OFFSET
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.file_errors import MalformedFile
@@ -47,6 +57,16 @@ def control_record(records: bytes | bytearray | memoryview, position: int, heade
     """The record of the control batch at ``position``; None when compaction took it."""
     found = decode_records(records, position, header)
     return parse_control(found[0]) if found else None
+
+
+def _control(segment: Segment, position: int, data: bytes, header: BatchHeader) -> ControlRecord | None:
+    """`control_record` of a batch in a segment. Raises CorruptBatch for a malformed one, where Kafka's recovery cuts
+    the log too."""
+    try:
+        return control_record(data, 0, header)
+    except (InvalidRecords, UndecodablePayload) as error:
+        place = f"{segment.log.path}: batch at byte {position} (offset {header.base_offset})"
+        raise CorruptBatch(f"{place}: {error}") from None
 
 
 def load(
@@ -100,6 +120,9 @@ def load(
 def _tidy(disk: Disk, directory: str, config: LogConfig, warnings: list[str]) -> list[int]:
     """Removes what an interrupted deletion or compaction left, finishes a swap, and returns the segments' bases."""
     names = set(disk.list(directory))
+    for name in sorted(names):
+        if name.endswith(LOG_SUFFIX) and _base(name) > LARGEST_OFFSET:
+            raise MalformedFile(join(directory, name), 0, "its name has an offset that no log reaches")
     # If there are .cleaned files, the compaction did not finish its group: the old files are complete.
     lowest_cleaned = min((_base(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=_UNKNOWN_END)
     swapped = {_base(name) for name in names if name.endswith(SWAP_SUFFIX) and _base(name) < lowest_cleaned}
@@ -234,7 +257,7 @@ class _Check:
                     found = f"offset {header.base_offset}, expected {next_offset} or up"
                     raise CorruptBatch(f"{segment.log.path}: at byte {position}: {found}")
                 data = segment.read_batch(position, header)
-                control = control_record(data, 0, header) if header.is_control else None
+                control = _control(segment, position, data, header) if header.is_control else None
                 completed = producers.replay(header, control, self.now_ms)
                 if completed is not None and completed.aborted:
                     segment.append_aborted(AbortedTxn.of(completed))
@@ -307,7 +330,7 @@ def rebuild_producers(
     else:
         # An older snapshot lacks deleted batches; the batches after them would look like a gap.
         beginning = oldest_snapshot = segments.first.base_offset
-    if clean and not snapshots.offsets and take:
+    if clean and not snapshots.offsets and take and not _may_have_producers(segments):
         # Written before snapshots existed; after a clean shutdown there was no producer state.
         for offset in _bases_for_snapshots(segments, end_offset):
             producers.clear(offset)
@@ -329,6 +352,15 @@ def rebuild_producers(
         snapshots.take(producers)
 
 
+def _may_have_producers(segments: Segments) -> bool:
+    """Whether the log's newest batches are of the format that has producers. Every Kafka that writes it also writes a
+    snapshot when it stops, so that a missing one was removed."""
+    for segment in reversed(segments.all):
+        for _, header in segment.headers():
+            return header.magic == MAGIC
+    return False
+
+
 def _bases_for_snapshots(segments: Segments, end_offset: int) -> Sequence[int]:
     bases = [segment.base_offset for segment in segments]
     return [*bases[-2:], end_offset]
@@ -343,5 +375,5 @@ def _replay(producers: ProducerStateManager, segment: Segment, start: int, end_o
             return
         control = None
         if header.is_control:
-            control = control_record(segment.read_batch(position, header), 0, header)
+            control = _control(segment, position, segment.read_batch(position, header), header)
         producers.replay(header, control, now_ms)

@@ -448,6 +448,11 @@ class Segment:
                 raise CorruptBatch(f"{self.log.path}: at byte {position} of {size}: {error}") from None
             if position + header.size > size:
                 raise CorruptBatch(f"{self.log.path}: batch of {header.size} bytes at byte {position} of {size}")
+            if not 0 <= header.base_offset + header.last_offset_delta - self.base_offset <= MAX_RELATIVE_OFFSET:
+                raise CorruptBatch(
+                    f"{self.log.path}: batch at byte {position} ends at offset {header.last_offset}, which cannot be in"
+                    f" a segment that begins at {self.base_offset}"
+                )
             yield position, header
             position += header.size
 

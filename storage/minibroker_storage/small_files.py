@@ -24,6 +24,7 @@ from minibroker_storage.check_finding import (
 from minibroker_storage.checkpoints import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
+    LARGEST_OFFSET,
     LOG_START_OFFSET,
     RECOVERY_POINT,
     decode_offsets,
@@ -142,6 +143,8 @@ def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
             reason = "left over; opening the log settles it"
             yield Finding(DATA_DIRECTORY, path, reason, severity=NOTICE)
         suffix = name[20:]
+        if suffix == ".log" and name[:20].isdecimal() and int(name[:20]) > LARGEST_OFFSET:
+            yield Finding(DATA_DIRECTORY, path, "its name has an offset that no log reaches")
         if suffix in _INDEX_RULES and name[:20] + ".log" not in known:
             yield Finding(_INDEX_RULES[suffix], path, "an index of no log")
     if not any(name.endswith(".log") and name[:20].isdecimal() for name in known):

@@ -9,6 +9,7 @@ import pytest
 from logs import NOW, RULES, append, batch
 
 from minibroker.controller.journal import JOURNAL, MARK, MetadataJournal, lost_of_journal
+from minibroker_storage.check import check_directory
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Buffer, Disk
@@ -223,3 +224,71 @@ def test_the_mark_goes_on_after_a_start(tmp_path: Path) -> None:
     journal.close()
     data = (tmp_path / JOURNAL).read_bytes()
     assert (tmp_path / MARK).read_bytes() == f"{len(data):019d} {zlib.crc32(data):08x}\n".encode()
+
+
+def closed(disk: Disk) -> None:
+    """t-0 after a clean shutdown: three segments, the first two with indexes, and an open transaction."""
+    directory = opened(disk)
+    config = LogConfig(segment_bytes=400, index_interval_bytes=100)
+    log = directory.open_log("t", 0, config=config, rules=RULES, now_ms=NOW)
+    for number in range(12):
+        append(log, batch(b"v" * 20, timestamp=NOW + number, pid=7, seq=number, txn=True))
+    assert len(log.segments) >= 3
+    log.close()
+    directory.close([log])
+
+
+@pytest.mark.parametrize(("size", "said"), [(0, "that file is empty"), (100, "that file has 100 bytes")])
+def test_a_segment_in_the_middle_that_was_emptied_or_cut(size: int, said: str) -> None:
+    disk = MemoryDisk()
+    closed(disk)
+    assert lines(disk) == []
+    disk = MemoryDisk()
+    closed(disk)
+    middle = sorted(name for name in disk.list("t-0") if name.endswith(".log"))[1]
+    disk.open(f"t-0/{middle}").truncate(size)
+    errors = [finding for finding in check_directory(disk) if finding.rule == "lost-data"]
+    (line,) = lines(disk)
+    index = f"t-0/{middle.removesuffix('.log')}.index"
+    assert line.startswith(f"{index} says a batch is at byte ")
+    assert line.endswith(f" of t-0/{middle}, {said}")
+    assert [f"{finding.path} {finding.message}" for finding in errors] == [line]
+
+
+def test_an_emptied_segment_without_offset_index_is_known_by_its_time_index() -> None:
+    disk = MemoryDisk()
+    closed(disk)
+    middle = sorted(name for name in disk.list("t-0") if name.endswith(".log"))[1]
+    disk.open(f"t-0/{middle}").truncate(0)
+    disk.open(f"t-0/{middle.removesuffix('.log')}.index").truncate(0)
+    stem = middle.removesuffix(".log")
+    assert lines(disk) == [f"t-0/{stem}.timeindex says a batch is at byte 0 of t-0/{middle}, that file is empty"]
+
+
+def test_a_segment_that_compaction_emptied_lacks_nothing() -> None:
+    disk = MemoryDisk()
+    closed(disk)
+    middle = sorted(name for name in disk.list("t-0") if name.endswith(".log"))[1]
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.open(f"t-0/{middle.removesuffix('.log')}{suffix}").truncate(0)
+    assert lines(disk) == []
+
+
+@pytest.mark.parametrize("gone", ["newest", "all"])
+def test_a_missing_snapshot_is_said_after_a_clean_shutdown_only(gone: str) -> None:
+    disk = MemoryDisk()
+    closed(disk)
+    names = [name for name in disk.list("t-0") if name.endswith(".snapshot")]
+    for name in names if gone == "all" else names[-1:]:
+        disk.remove(f"t-0/{name}")
+    said = f"t-0 was closed at offset 12, t-0/{12:020d}.snapshot is missing and rebuilt from the log"
+    notices = [finding for finding in check_directory(disk) if finding.rule == "producer-snapshot"]
+    assert [finding.message for finding in notices] == [f"says {said}"]
+    directory = opened(disk)
+    (lost,) = directory.lost([])
+    assert str(lost) == f".kafka_cleanshutdown says {said}"
+    assert lost.rebuilt
+    assert directory.open_log("t", 0, config=LogConfig(), rules=RULES, now_ms=NOW).last_stable_offset == 0
+    directory.release()
+    disk.remove(f"t-0/{12:020d}.snapshot")
+    assert lines(disk) == []  # as after a kill, where opening checks the log in any case

@@ -2,6 +2,7 @@
 
 import pytest
 from logs import NOW, RULES, append, batch, batches, end_transaction, open_log, refused, tree, values
+from old_messages import message
 
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
@@ -525,19 +526,31 @@ def test_snapshots_of_no_use_go() -> None:
     assert snapshots() == [4]
 
 
-def test_a_log_from_before_there_were_snapshots_has_no_producers() -> None:
-    """After a clean end there were none to tell of, and empty snapshots are left for the next time."""
+@pytest.mark.parametrize("gone", ["newest", "all"])
+def test_producers_are_rebuilt_where_snapshots_are_missing_after_a_clean_end(gone: str) -> None:
+    """Kafka trusts a directory without any to have no producers, and serves the open transaction here."""
     disk = MemoryDisk()
     log = filled(disk)
-    bases = [segment.base_offset for segment in log.segments][-2:]
+    append(log, batch(b"open", pid=5, txn=True))
+    before, bases = state(log), [segment.base_offset for segment in log.segments][-2:]
     log.close()
-    for name in disk.list("t-0"):
-        if name.endswith(".snapshot"):
-            disk.remove(f"t-0/{name}")
+    names = [name for name in disk.list("t-0") if name.endswith(".snapshot")]
+    for name in names[-1:] if gone == "newest" else names:
+        disk.remove(f"t-0/{name}")
     again = open_log(disk, config=SMALL)
-    assert again.producers.active() == []
-    found = sorted(int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot"))
-    assert found == sorted({offset for offset in [*bases, again.log_end_offset] if offset > again.log_start_offset})
+    assert state(again) == before
+    assert again.last_stable_offset < again.log_end_offset
+    taken = sorted(int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot"))
+    assert {*bases, again.log_end_offset} - {0} <= {*taken}
+
+
+def test_a_log_from_before_there_were_producers_is_not_read_for_them() -> None:
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    disk.write_atomic(LOG, b"".join(message(1, n, b"k", b"v" * 100, NOW) for n in range(100)))
+    log = open_log(disk)
+    assert (log.log_end_offset, log.producers.active()) == (100, [])
+    assert disk.exists(f"t-0/{100:020d}.snapshot")
 
 
 def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:
