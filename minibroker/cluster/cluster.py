@@ -119,6 +119,9 @@ class Cluster:
         self._cluster_id: str | None = None
         self._balancing: TimerHandle | None = None
         self._sessions: TimerHandle | None = None
+        #: Why every broker ended by itself, None while none did, and what is called then.
+        self.failure: ApiError | None = None
+        self.on_failure: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Lock and read the data directories, then take up every partition.
@@ -214,7 +217,7 @@ class Cluster:
         )
 
     def _activate_controller(self, state: ControllerState) -> Controller:
-        controller = Controller(state, self._executor, self._timers, self.semantics)
+        controller = Controller(state, self._executor, self._timers, self.semantics, self._journal_failed)
         self.network.attach(CONTROLLER, controller.handle)
         return controller
 
@@ -303,6 +306,21 @@ class Cluster:
             if broker.node_id not in self.brokers and not broker.fenced:
                 controller.replication.fence(broker.node_id)
         controller.replication.elect_missing()
+
+    def _journal_failed(self, error: ApiError) -> None:
+        """Kafka halts when the directory of its metadata log fails, so that what it serves is what is on the disk."""
+        log.critical("the metadata journal failed, every broker ends: %s", error.message)
+        self._timers.call_later(0, lambda: self._end(error))  # after the refusals of the waiting requests
+
+    def _end(self, error: ApiError) -> None:
+        if self._operations.stopped:
+            return
+        for node_id in list(self.brokers):
+            self.kill_broker(node_id, unnoticed=True)
+        if self._controller is not None:
+            self.stop_controller()
+        self.failure = error
+        self.on_failure()
 
     def set_hooks(self, hooks: BrokerHooks) -> None:
         """Call these hooks when a broker begins and stops serving."""

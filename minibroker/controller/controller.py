@@ -31,7 +31,8 @@ _STEPS_AT_ONCE = 12
 
 class Controller:
     """Serves the requests that change metadata, one at a time, in the order they arrive. A change is answered once the
-    journal is synced, on the executor; waiting answers share a sync.
+    journal is synced, on the executor; waiting answers share a sync. failed: called once the journal has failed; from
+    then on every change is refused.
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class Controller:
         executor: Executor,
         timers: Timers,
         semantics: Semantics = KAFKA,
+        failed: Callable[[ApiError], None] = lambda _: None,
     ) -> None:
         self._timers = timers
+        self._failed = failed
+        self._told = False
         self._working = False
         self._closed = False
         self._waiting: deque[tuple[Request, int, Deferred[Response]]] = deque()
@@ -76,7 +80,10 @@ class Controller:
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
         """Serve one request (`cluster.transport.Node`)."""
         answer: Deferred[Response] = Deferred()
-        if self._working:
+        refusal = self.state.journal.failed
+        if refusal is not None:
+            answer.fail(refusal)
+        elif self._working:
             self._waiting.append((request, api_version, answer))
         else:
             self._serve(request, api_version, answer)
@@ -103,6 +110,7 @@ class Controller:
             response = handler(request)
         except Exception as error:
             answer.fail(error)
+            self._look_at_journal()
             return
         if isinstance(response, Response):
             self._respond(answer, response)
@@ -122,6 +130,7 @@ class Controller:
             self._respond(answer, stop.value)
         except Exception as error:
             answer.fail(error)
+            self._look_at_journal()
         else:
             self._working = True
             self._timers.call_later(0, lambda: self._go_on(work, answer))
@@ -147,14 +156,20 @@ class Controller:
         try:
             done.result()
         except Exception as error:
-            log.error("metadata could not be synced: %s", error)
             for answer, _ in waiting:
                 answer.fail(error)
+            self._look_at_journal()
         else:
             for answer, response in waiting:
                 answer.resolve(response)
         if self._unsynced:
             self._sync()
+
+    def _look_at_journal(self) -> None:
+        error = self.state.journal.failed
+        if error is not None and not self._told:
+            self._told = True
+            self._failed(error)
 
     def _configured(self, work: Steps[Response]) -> Steps[Response]:
         response = yield from work

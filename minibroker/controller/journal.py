@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from minibroker.kernel.outside_json import parse_json
@@ -87,6 +88,10 @@ def wrong_in_journal(journal: bytes) -> Iterator[tuple[int, str, str]]:
         position += len(line)
 
 
+def _refusal(error: StorageError) -> ApiError:
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{error.filename or JOURNAL}: {error.strerror}")
+
+
 class MetadataJournal:
     """Append-only file of entries; each has a ``type``."""
 
@@ -99,6 +104,9 @@ class MetadataJournal:
         self._written = (0, 0)  # bytes, and the CRC-32 of them
         #: Whether entries were written that a power cut could take; never on a disk that keeps nothing anyway.
         self.unsynced = False
+        #: Why the journal takes no more entries. What the system could not write it may drop, and the next sync then
+        #: says that all is well; so entries after a failed sync may stand on nothing.
+        self.failed: ApiError | None = None
 
     def lost(self) -> Lost | None:
         """Acknowledged entries that are lost; call it before `replay`."""
@@ -106,6 +114,11 @@ class MetadataJournal:
             self._disk.read_bytes(path) if self._disk.exists(path) else None for path in (self._path, self._mark_path)
         )
         return lost_of_journal(journal, mark, self._path)
+
+    @property
+    def path(self) -> str:
+        """The file's path on its disk."""
+        return self._path
 
     @property
     def _mark_path(self) -> str:
@@ -135,22 +148,31 @@ class MetadataJournal:
             yield entry
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry; raises ApiError(KAFKA_STORAGE_ERROR) and leaves no part of it when the disk refuses."""
+        """Write one entry; raises ApiError(KAFKA_STORAGE_ERROR) and leaves no part of it when the disk refuses, or the
+        journal has failed."""
+        if self.failed is not None:
+            raise self.failed
         file = self._open()
         before = file.size
         try:
             line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
             file.append([line])
         except StorageError as error:
-            file.truncate(before)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            refusal = _refusal(error)
+            try:
+                file.truncate(before)
+            except StorageError:  # the next entry would follow half a line
+                self.failed = refusal
+            raise refusal from error
         length, checksum = self._written
         self._written = length + len(line), zlib.crc32(line, checksum)
         self.unsynced = self._disk.durable
 
     def sync(self) -> None:
         """Return once every entry written before survives a power cut; fit for another thread. Raises
-        ApiError(KAFKA_STORAGE_ERROR)."""
+        ApiError(KAFKA_STORAGE_ERROR), and then always: the journal has failed."""
+        if self.failed is not None:
+            raise self.failed
         if not self.unsynced or self._file is None:
             return
         self.unsynced = False
@@ -160,10 +182,12 @@ class MetadataJournal:
             if self._made:
                 self._disk.sync_dir(self._path.rpartition("/")[0])
                 self._made = False
-            self._note(*synced)
         except StorageError as error:
             self.unsynced = True
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self.failed = _refusal(error)
+            raise self.failed from error
+        with suppress(StorageError):  # then the mark is older than the journal, as after a power loss
+            self._note(*synced)
 
     def _note(self, length: int, checksum: int) -> None:
         """Write the mark over the one before it, which is as long."""
@@ -179,7 +203,7 @@ class MetadataJournal:
     def close(self, *, keep: bool = True) -> None:
         """Without `keep` nothing more is written, because the directory is removed."""
         if self._file is not None:
-            if keep:
+            if keep and self.failed is None:
                 self.sync()
             self._file.close()
             self._file = None

@@ -7,7 +7,8 @@ entries, ends at the same image.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -103,10 +104,11 @@ class ControllerState:
     def load(self) -> bool:
         """Replay the journal. True when it is new: its first start has not come to the features, which are written
         last."""
-        for entry in self.journal.replay():
-            if entry["type"] == "remove-topic":
-                self.removed_topics.add(self.image.topics[entry["name"]].topic_id)
-            self._apply(entry)
+        for line, entry in enumerate(self.journal.replay(), start=1):
+            with self._named(line):
+                if entry["type"] == "remove-topic":
+                    self.removed_topics.add(self.image.topics[entry["name"]].topic_id)
+                self._apply(entry)
         if not self.image.features:
             return True
         # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
@@ -127,12 +129,22 @@ class ControllerState:
         self.image = MetadataImage(cluster_id=before.cluster_id, controller_id=before.controller_id)
         self._by_metric_name.clear()
         self.next_producer_id = 0
-        for entry in self.journal.replay():
-            self._apply(entry)
+        for line, entry in enumerate(self.journal.replay(), start=1):
+            with self._named(line):
+                self._apply(entry)
         self.image = replace(
             self.image, brokers=before.brokers, controller_id=before.controller_id, offset=before.offset + 1
         )
         self._publish(*self.image.topics)
+
+    @contextmanager
+    def _named(self, line: int) -> Iterator[None]:
+        """Turns what a damaged entry may raise into one line that says which it is."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = f"{self.journal.path} line {line}: the entry cannot be applied: {error!r:.100}"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
     def close(self, *, keep: bool = True) -> None:
         self.journal.close(keep=keep)

@@ -10,19 +10,20 @@ from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
+_ANSWERED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
+
 
 def handle(ctx: RequestContext, request: Request) -> Deferred[Response]:
-    """The controller's own answer; REQUEST_TIMED_OUT after a minute without an active controller."""
+    """The controller's own answer. REQUEST_TIMED_OUT after a minute without an active controller,
+    KAFKA_STORAGE_ERROR when its journal failed."""
     sent = ctx.broker.controller_channel.send(request, ctx.api_version)
-    if sent.done:
-        return sent
     answer: Deferred[Response] = Deferred()
 
     def done(_: Deferred[Response]) -> None:
         try:
             answer.resolve(sent.result())
         except ApiError as error:
-            if error.code != ErrorCode.REQUEST_TIMED_OUT:
+            if error.code not in _ANSWERED:
                 answer.fail(error)
                 return
             answer.resolve(refused(request, ctx.api_version, error.code, error.message))

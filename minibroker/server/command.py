@@ -175,17 +175,19 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
             _say_where(service, arguments)
             collections = _settled(loop)
             loading = loop.call_later(LOAD_AHEAD_SECONDS, _load_ahead)
+            service.cluster.on_failure = stopping.set
             try:
                 await stopping.wait()
             finally:
                 loading.cancel()
                 collections.stop()
+            failure = service.cluster.failure
             log.info("stopping")
         finally:
             await service.stop()
     finally:
         signals.remove()
-    return EXIT_OK
+    return EXIT_OK if failure is None else fail(f"the metadata journal failed: {failure.message}", EXIT_FAILED)
 
 
 def _say_where(service: Any, arguments: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.records import (
     HEADER_SIZE,
+    MAGIC,
     BatchHeader,
     ControlRecord,
     ControlType,
@@ -221,7 +222,7 @@ class PartitionCheck:
             reason = f"last offset {header.last_offset} lies in the next segment, which begins at {following}"
             wrong(OFFSET_HOLE, reason)
         epoch = header.partition_leader_epoch
-        if epoch >= 0 and (
+        if header.magic == MAGIC and (
             said := self._epochs.contradiction(header.base_offset, header.last_offset, epoch, self._log_start)
         ):
             wrong(EPOCH_CHECKPOINT, f"leader epoch {epoch}, {said}")

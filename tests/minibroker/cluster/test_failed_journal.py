@@ -1,0 +1,115 @@
+"""A sync of the metadata journal that failed once: nothing after it is acknowledged, and every broker ends, as Kafka's
+do when the directory of their metadata log fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker.controller.journal import JOURNAL, MetadataJournal
+from minibroker.server import command
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.directory import CLEAN_FILE
+from minibroker_storage.disk import StorageError
+from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
+
+
+def create(cluster: MemoryCluster, name: str) -> tuple[int, str | None]:
+    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    answer = cluster.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), CreateTopicsResponse, 7)
+    (result,) = answer.topics
+    return result.error_code, result.error_message
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, what: str, path: str = JOURNAL) -> None:
+    """The next such call on a file fails, and those after it succeed."""
+    real, left = getattr(FaultyFile, what), [1]
+
+    def failing(file: FaultyFile, *arguments: Any) -> Any:
+        if file.path == path and left:
+            left.pop()
+            raise StorageError(errno.EIO, "input/output error", path)
+        return real(file, *arguments)
+
+    monkeypatch.setattr(FaultyFile, what, failing)
+
+
+def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    cluster = MemoryCluster(disk=disk)
+    assert create(cluster, "before") == (0, None)
+    fail_once(monkeypatch, "sync")
+    refused = (ErrorCode.KAFKA_STORAGE_ERROR, f"{JOURNAL}: input/output error")
+    assert create(cluster, "lost") == refused
+    assert create(cluster, "later") == refused
+    ended: list[bool] = []
+    cluster.cluster.on_failure = lambda: ended.append(True)
+    cluster.timers.advance(1)
+    assert ended == [True]
+    assert not cluster.cluster.brokers
+    assert not cluster.cluster.has_controller
+    cluster.cluster.stop()
+    assert not disk.exists(CLEAN_FILE)
+    again = MemoryCluster(disk=disk.after_power_loss(), seed=8)
+    assert [*again.cluster.image.topics] == ["before"]
+    again.cluster.stop()
+
+
+def test_half_a_line_that_stays_ends_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    journal = MetadataJournal(disk)
+    journal.append({"type": "one"})
+    fail_once(monkeypatch, "append")
+    with pytest.raises(ApiError, match="input/output"):
+        journal.append({"type": "two"})
+    journal.append({"type": "three"})  # what was written of the refused one was cut off
+    fail_once(monkeypatch, "append")
+    fail_once(monkeypatch, "truncate")
+    for _ in range(2):
+        with pytest.raises(ApiError, match="input/output"):
+            journal.append({"type": "four"})
+    with pytest.raises(ApiError, match="input/output"):
+        journal.sync()
+    journal.close()
+    assert [entry["type"] for entry in MetadataJournal(disk).replay()] == ["one", "three"]
+
+
+def test_a_mark_that_cannot_be_written_is_only_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    journal = MetadataJournal(disk)
+    journal.append({"type": "one"})
+    journal.sync()
+    fail_once(monkeypatch, "pwrite", f"{JOURNAL}.synced")
+    journal.append({"type": "two"})
+    journal.sync()
+    assert journal.failed is None
+    assert MetadataJournal(disk).lost() is None
+    assert [entry["type"] for entry in MetadataJournal(disk.after_power_loss()).replay()] == ["one", "two"]
+
+
+def test_serve_ends_with_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimpleNamespace(on_failure=None, failure=None)
+    stopped: list[bool] = []
+
+    async def start() -> None:
+        def fail() -> None:
+            cluster.failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "disk on fire")
+            cluster.on_failure()
+
+        asyncio.get_running_loop().call_soon(fail)
+
+    async def stop() -> None:
+        stopped.append(True)
+
+    monkeypatch.setattr(command, "_say_where", lambda *_: None)
+    monkeypatch.setattr(command, "_load_ahead", lambda: None)
+    service = SimpleNamespace(start=start, stop=stop, cluster=cluster)
+    code = asyncio.run(command._serve(service, SimpleNamespace(until_stdin_closes=False)))  # type: ignore[arg-type]
+    assert (code, stopped) == (command.EXIT_FAILED, [True])
+    assert capsys.readouterr().err == "minibroker: the metadata journal failed: disk on fire\n"
