@@ -9,12 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import NOW, append, batch, end_transaction, open_log
+from logs import NOW, RULES, append, batch, end_transaction, open_log
 
-from minibroker_protocol.records import Record, build_batch, end_txn_marker, parse_header, patch_offsets, rewrite_header
+from minibroker_protocol.records import (
+    Record,
+    build_batch,
+    end_txn_marker,
+    iter_batches,
+    parse_header,
+    patch_offsets,
+    rewrite_header,
+    write_crc,
+)
 from minibroker_storage.check import ERROR, NOTICE, Finding, check_directory
 from minibroker_storage.compaction import compact
 from minibroker_storage.config import LogConfig
+from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Disk
 from minibroker_storage.dump import as_json, as_text, dump, shown
 from minibroker_storage.dump_decoders import decode_coordinator_record
@@ -603,3 +613,32 @@ def test_nothing_is_changed() -> None:
         if name.startswith("txn-a-0/"):
             assert disk.read_bytes(name) == content
     assert sorted(disk.list("txn-a-0")) == sorted(n.rpartition("/")[2] for n in files() if n.startswith("txn-a-0/"))
+
+
+@pytest.mark.parametrize("kind", ["checksum", "records", "marker"])
+def test_a_batch_that_cannot_be_read_is_found_once(kind: str) -> None:
+    """Neither its producer's snapshot nor the abort index is wrong because of it."""
+    disk = MemoryDisk()
+    directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)
+    log = directory.open_log("t", 0, config=LogConfig(), rules=RULES, now_ms=NOW)
+    append(log, batch(b"a", pid=1))
+    append(log, batch(b"b" * 50, pid=1, seq=1, compression=1, txn=True))
+    if kind == "marker":
+        end_transaction(log, 1, commit=False)
+    log.close()
+    directory.close([log])
+    path = f"t-0/{LOG}"
+    data = bytearray(disk.read_bytes(path))
+    position, header = [*iter_batches(data)][-1]
+    if kind == "marker":
+        record, producer = Record(0, NOW, b"\0", b"x"), {"producer_id": 1, "producer_epoch": 0}
+        data[position:] = build_batch(
+            [record], base_offset=header.base_offset, control=True, transactional=True, leader_epoch=0, **producer
+        )
+    else:
+        data[-8:] = bytes(8)
+        if kind == "records":
+            write_crc(data, position, header.size)
+    disk.write_atomic(path, bytes(data))
+    finding = only(disk)
+    assert (finding.path, finding.position, finding.offset) == (path, position, header.base_offset)
