@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in, wrong_in_journal
 from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
@@ -21,7 +21,7 @@ from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
 from minibroker_storage import check_finding
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT
-from minibroker_storage.directory import CLUSTER_METADATA, META_FILE, partition_of
+from minibroker_storage.directory import META_FILE, partition_of
 from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, lost_of_partition
@@ -178,12 +178,9 @@ class _Root:
 
     def lost(self, place: tuple[str, int]) -> None:
         """Find lost data of a partition."""
-        directory, clean = f"{place[0]}-{place[1]}", self._small.clean and place[0] != CLUSTER_METADATA
-        for one in lost_of_partition(self._reader, directory, self.reached.get(place, {}), clean=clean):
-            place_of: dict[str, Any] = {"first_offset": one.offset, "file": self._path(one.path)}
-            rule = "producer-snapshot" if one.rebuilt else "lost-data"
-            place_of |= {"severity": NOTICE} if one.rebuilt else {}
-            self.found.append(finding(rule, Log(self._root, *place), one.explained, **place_of))
+        for one in lost_of_partition(self._reader, f"{place[0]}-{place[1]}", self.reached.get(place, {})):
+            place_of = {"first_offset": one.offset, "file": self._path(one.path)}
+            self.found.append(finding("lost-data", Log(self._root, *place), one.explained, **place_of))  # type: ignore[arg-type]
 
     def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
         """Find checkpoint entries without a log, and checkpoints that contradict each other."""
