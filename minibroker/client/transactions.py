@@ -98,6 +98,21 @@ class TransactionsClient(TransactionalClient):
         producers: list[ProducerState] = found.active_producers
         return producers
 
+    def skip_producer_ids(self, following: int) -> int:
+        """Have a broker hand out producer ids until all below `following` are used, each with a request of its own;
+        returns the last. A broker keeps a block of 1000 that it got earlier until it is restarted."""
+
+        def ask() -> int:
+            request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            answer = self.ask_any(request, m.InitProducerIdResponse, 4)
+            require(answer.error_code, "InitProducerId")
+            return answer.producer_id
+
+        last = self.patiently(ask)
+        while last < following - 1:
+            last = self.patiently(ask)
+        return last
+
     def fence(self, transactional_id: str) -> tuple[int, int]:
         """Fence an id's producer and abort its transaction (Admin.fenceProducers). Returns the new producer id and
         epoch."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from minibroker.client.commit import commit, pending
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
+from minibroker.controller.journal import JOURNAL, next_producer_id
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import fail
 from minibroker.output import printable, say, write_out
@@ -77,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="only transactions whose producer wrote nothing for this long (%(default)s)",
     )
+    skipping = actions.add_parser(
+        "skip-producer-ids",
+        parents=[common],
+        help="use up the producer ids of a data directory, before its partitions are moved to this broker",
+    )
+    skipping.add_argument("--data-dir", required=True, metavar="DIR", help="minibroker's directory")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -216,6 +224,17 @@ def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> 
     ]
 
 
+def _skip_producer_ids(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    path = os.path.join(arguments.data_dir, JOURNAL)
+    try:
+        with open(path, "rb") as file:
+            following = next_producer_id(file.read())
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    last = client.skip_producer_ids(following) if following else None
+    return [{"data_dir": arguments.data_dir, "ids_below": following, "last_producer_id": last}]
+
+
 _ACTIONS = {
     "list": _list,
     "describe": _describe,
@@ -223,6 +242,7 @@ _ACTIONS = {
     "abort": _abort,
     "commit": _commit,
     "find-hanging": _find_hanging,
+    "skip-producer-ids": _skip_producer_ids,
 }
 
 

@@ -76,6 +76,12 @@ def topics_in(journal: bytes) -> set[str]:
     return topics
 
 
+def next_producer_id(journal: bytes) -> int:
+    """Below it are all producer ids that were handed out, as far as the journal can be read."""
+    entries = filter(None, map(read_entry, journal.splitlines()))
+    return max((int(entry["next"]) for entry in entries if entry["type"] == "producer-ids"), default=0)
+
+
 def wrong_in_journal(journal: bytes) -> Iterator[tuple[int, str, str]]:
     """(byte, problem, severity) of invalid lines; a torn last line is a notice."""
     position = 0

@@ -23,6 +23,8 @@ from many_brokers import ManyBrokers
 from misplaced_ids import CONFIG, OFFSETS_TOPIC, TOPIC, Ids, go_on, write
 from real_kafka import RealKafka
 
+from minibroker.cli import main
+from minibroker.client.topics import LATEST
 from minibroker.client.transactions import TransactionsClient
 from minibroker.coordinators.hashing import java_string_hash
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
@@ -142,6 +144,33 @@ def test_kafka_finds_every_id_that_minibroker_wrote(kafka: RealKafka, tmp_path: 
         ids.cluster.ready()
         go_on(ids, clients)
     assert partitions_of_negative_hashes(kafka.directory / "data") == negative
+
+
+def sent(remote: ManyBrokers, value: bytes) -> int:
+    """The offset that an idempotent producer with a new id is told for its first record."""
+    assert isinstance(remote, Remote)
+    producer_id = remote.client.skip_producer_ids(0)
+    answer = remote.produce(TOPIC, value, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert answer.error_code == ErrorCode.NONE
+    return answer.base_offset
+
+
+def test_new_producers_write_to_a_partition_that_was_moved(kafka: RealKafka, tmp_path: Path) -> None:
+    """A new Kafka hands out producer ids from 0 again, which the moved log knows: their records would be duplicates."""
+    data = tmp_path / "data"
+    with minibroker_running(data, tmp_path / "broker.log") as ids:
+        ids.cluster.create(TOPIC, [[1], [1]])
+        assert [sent(ids.cluster, value) for value in (b"a", b"b")] == [0, 1]
+    with kafka_running(kafka) as ids:
+        ids.cluster.create(TOPIC, [[1], [1]])
+        skip = ("transactions", "skip-producer-ids", "--bootstrap", kafka.bootstrap, "--data-dir", str(data))
+        assert main([*skip]) == 0
+    put_in_place(data, kafka.directory / "data")
+    with kafka_running(kafka) as ids:
+        ids.cluster.ready()
+        assert [sent(ids.cluster, value) for value in (b"c", b"d")] == [2, 3]
+        assert isinstance(ids.cluster, Remote)
+        assert ids.cluster.client.offset(TOPIC, 0, LATEST) == 4
 
 
 def none(answer: m.DescribeTransactionsResponse) -> int:

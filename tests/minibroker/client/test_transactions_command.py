@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,35 @@ def test_an_id_with_escape_sequences_is_shown(
     assert row.split() == [r"x\x1b[2J\n\x9b1m", "1", str(held[0]), "Ongoing"]
     assert head.index("COORDINATOR") == row.index(" 1 ") + 1  # its escapes count for the width
     assert [entry["transactional_id"] for entry in _rows(broker, capsys, "list")] == [name]
+
+
+def _producer_id(client: TransactionsClient) -> int:
+    request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    return client.ask_any(request, m.InitProducerIdResponse, 4).producer_id
+
+
+def test_the_producer_ids_of_a_directory_are_skipped(
+    broker: Minibroker, client: TransactionsClient, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first = _producer_id(client)
+    for following, last in ((first + 5, first + 4), (first + 2, first + 6)):
+        entries = [{"type": "producer-ids", "next": number} for number in (1, following)]
+        journal = "".join(json.dumps(entry) + "\n" for entry in [*entries, {"type": "restart"}])
+        (tmp_path / "metadata.journal").write_text(journal)
+        (row,) = _rows(broker, capsys, "skip-producer-ids", "--data-dir", str(tmp_path))
+        assert row == {"data_dir": str(tmp_path), "ids_below": following, "last_producer_id": last}
+        assert _producer_id(client) == last + 1
+
+
+def test_a_directory_without_producer_ids_uses_none_up(
+    broker: Minibroker, client: TransactionsClient, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = _producer_id(client)
+    (tmp_path / "metadata.journal").write_text('{"type": "restart"}\n')
+    (row,) = _rows(broker, capsys, "skip-producer-ids", "--data-dir", str(tmp_path))
+    assert row["last_producer_id"] is None
+    assert _producer_id(client) == before + 1
+    (tmp_path / "metadata.journal").unlink()
+    asked = ("skip-producer-ids", "--bootstrap", broker.bootstrap_servers, "--data-dir", str(tmp_path))
+    assert main(["transactions", *asked]) == 2
+    assert "metadata.journal: No such file or directory" in capsys.readouterr().err
