@@ -17,11 +17,11 @@ from typing import Any, Final
 from minibroker_protocol.records import TakesLong
 from minibroker_protocol.records.pace import BRIEF_STEPS, STEP
 
-_STEPS_AT_MOST: Final = (BRIEF_STEPS, 8 * BRIEF_STEPS, 128 * BRIEF_STEPS, None, None)
-"""Steps of a level's work: some 10 ms, 80 ms, a second, and any number in the last two. The last level is for work that
+_STEPS_AT_MOST: Final = (BRIEF_STEPS, 4 * BRIEF_STEPS, 32 * BRIEF_STEPS, None, None)
+"""Steps of a level's work: some 10 ms, 40 ms, 300 ms, and any number in the last two. The last level is for work that
 nothing waits for."""
 _WALK, _LAST = 1, 4
-_STEPS_PER_SLICE: Final = 2 * BRIEF_STEPS
+_STEPS_PER_SLICE: Final = BRIEF_STEPS
 """Steps of a work before one of a lower level has its turn."""
 _TURNS_OF_LOWER = 3
 """Turns of the lowest level before the highest has one."""

@@ -14,8 +14,8 @@ from minibroker.kernel.computing import Abandoned, Computing, ComputingEnded
 
 STEPS = 16 * 1024
 """Between two reports."""
-SHORT, MIDDLE, LONG, ENDLESS = 2 * STEPS, 16 * STEPS, 256 * STEPS, 300 * STEPS
-SLICE = 4 * STEPS
+SHORT, MIDDLE, LONG, ENDLESS = 2 * STEPS, 8 * STEPS, 64 * STEPS, 300 * STEPS
+SLICE = 2 * STEPS
 PATIENCE = 60
 
 
