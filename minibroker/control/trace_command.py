@@ -13,7 +13,7 @@ from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
 from minibroker.control.http_client import ControlError
-from minibroker.kernel.arguments import duration, from_1
+from minibroker.kernel.arguments import duration, from_1, local_path
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say, write_out
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--errors", action="store_true", help="only exchanges that were refused or closed")
     parser.add_argument("--json", action="store_true", help="JSON lines with every field, instead of short ones")
     parser.add_argument("--frames", action="store_true", help="include the frames' bytes, for replay; implies --json")
-    parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
+    parser.add_argument("--pcapng", type=local_path, metavar="FILE", help="write a capture file for Wireshark instead")
     parser.add_argument("--count", type=from_1, metavar="N", help="stop after N exchanges")
     parser.add_argument("--seconds", type=duration, metavar="S", help="stop after S seconds")
     actions = parser.add_subparsers(dest="action", title="saved traces")
@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="of `trace --json`, `judge --traces`, `museum --traces`, `simulate --trace`; - for stdin",
     )
-    view.add_argument("--out", metavar="PAGE", help="the page (default: FILE.html; - for standard output)")
+    view.add_argument(
+        "--out", type=local_path, metavar="PAGE", help="the page (default: FILE.html; - for standard output)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minibroker.config.types import ConfigError
+from minibroker.kernel.arguments import is_uri
 
 DEFAULT_HOST = "127.0.0.1"
 _MAX_BROKERS = 100
@@ -66,6 +67,8 @@ def make_options(
         raise ConfigError(f"brokers must be between 1 and {_MAX_BROKERS}, not {brokers}")
     if data_dir == "":
         raise ConfigError("the data directory has no name; leave it out for a temporary one")
+    if data_dir is not None and is_uri(data_dir):
+        raise ConfigError(f"the data directory {data_dir} is a URI: it must be a path of this machine")
     if data_dir is not None and ephemeral:
         raise ConfigError("a data directory and ephemeral exclude each other")
     if transaction_version is not None and not 0 <= transaction_version <= _MAX_TRANSACTION_VERSION:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from minibroker.kernel.arguments import from_1
+from minibroker.kernel.arguments import from_1, local_path
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say
@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print only lines with this text, such as a client, a partition or `broker` (repeatable)",
     )
     parser.add_argument(
-        "--trace", metavar="FILE", help="with --seed: write the exchanges, for `minibroker trace view FILE`"
+        "--trace",
+        type=local_path,
+        metavar="FILE",
+        help="with --seed: write the exchanges, for `minibroker trace view FILE`",
     )
     which.add_argument(
         "--seeds", type=from_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"

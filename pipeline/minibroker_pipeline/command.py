@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import time
@@ -114,6 +113,8 @@ def _refuse(why: object) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from minibroker_pipeline.folder import Folder
+
     if (arguments.path is None) == (arguments.bootstrap is None):
         raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
     if arguments.follow and arguments.bootstrap is None:
@@ -129,6 +130,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError("--command-config goes with --bootstrap")
     if arguments.timeout_ms is not None and (arguments.bootstrap is None or arguments.timeout_ms < 1):
         raise ValueError("--timeout-ms goes with --bootstrap, and is 1 or more")
+    for uri in (arguments.json, arguments.html):
+        if uri is not None:
+            Folder(uri).check()
     plan = plan_of(arguments)
     if arguments.show:
         from minibroker_pipeline.show import show
@@ -149,6 +153,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.client.security import read_security
     from minibroker_pipeline.files import Files
+    from minibroker_pipeline.folder import Folder
     from minibroker_pipeline.lineage import lineage_of
     from minibroker_pipeline.listing import list_directory, local_partition
     from minibroker_pipeline.plan import Plan
@@ -175,7 +180,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         depth=arguments.depth,
         as_of_ms=as_of(arguments.as_of),
         max_timeout_ms=arguments.max_timeout_ms,
-        out=None if arguments.out is None else os.path.abspath(arguments.out),  # workers are elsewhere
+        out=None if arguments.out is None else Folder(arguments.out).check(),
         batches=not arguments.no_batches,
         content=arguments.content,
         lineages=tuple(lineage_of(one, arguments.lineage_key, arguments.group) for one in arguments.lineage),
@@ -238,22 +243,20 @@ def engine_for(size: int, arguments: argparse.Namespace) -> str:
 
 
 def _write(audit: Audit, arguments: argparse.Namespace) -> None:
-    from pathlib import Path
-
+    from minibroker_pipeline.folder import Folder, write_file
     from minibroker_pipeline.report import lines, page, summary_text
 
     if arguments.out is not None:
-        directory = Path(arguments.out)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "summary.json").write_text(summary_text(audit), encoding="utf-8")
-        (directory / "report.html").write_text(page(audit), encoding="utf-8")
+        out = Folder(arguments.out)
+        out.write_text("summary.json", summary_text(audit))
+        out.write_text("report.html", page(audit))
     if arguments.html is not None:
-        Path(arguments.html).write_text(page(audit), encoding="utf-8")
+        write_file(arguments.html, page(audit))
+    if arguments.json not in (None, "-"):
+        write_file(arguments.json, summary_text(audit))
     if arguments.json == "-":
         write_out(summary_text(audit))
         return
-    if arguments.json is not None:
-        Path(arguments.json).write_text(summary_text(audit), encoding="utf-8")
     say(*lines(audit))
 
 

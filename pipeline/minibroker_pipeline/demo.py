@@ -170,6 +170,7 @@ class _Demo:
 
     def _judge(self) -> int:
         from minibroker_pipeline.command import add_arguments, audit_path, plan_of
+        from minibroker_pipeline.folder import write_file
         from minibroker_pipeline.report import lines, page
 
         counts = Counter(record.key for record in self._broker.records(PAYMENTS, isolation="read_committed"))
@@ -183,7 +184,7 @@ class _Demo:
         for line in lines(audit):
             say(line)
         if self._html is not None:
-            Path(self._html).write_text(page(audit), encoding="utf-8")
+            write_file(self._html, page(audit))
         verdict = "each exactly once" if once else "NOT exactly once"
         say("", f"{self._orders} orders, {sum(counts.values())} payments: {verdict}")
         return 0 if once and not audit.exit_code else 1

@@ -30,6 +30,7 @@ from minibroker.rules.txn_rules import (
 )
 from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
+from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import beginnings, consumed, judge_key, lineage_rows
 from minibroker_pipeline.outcomes import outcomes_of
@@ -358,7 +359,7 @@ def _worst_of_both(
     return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=worst)
 
 
-def _write(out: str, name: str, schema: Any, number: int, rows: Iterable[Any]) -> Iterator[int]:
+def _write(out: Folder, name: str, schema: Any, number: int, rows: Iterable[Any]) -> Iterator[int]:
     found = list(rows)
     write_table(out, name, number, found, schema)
     yield len(found)

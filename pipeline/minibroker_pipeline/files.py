@@ -75,7 +75,8 @@ class Files:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def _file_system(self) -> tuple[Any, str]:
+    def opened(self) -> tuple[Any, str]:
+        """pyarrow's file system, and the path in it. Raises NotReadable for a URI that is of no known kind."""
         if self._opened is None:
             from pyarrow import ArrowInvalid, fs
 
@@ -98,10 +99,12 @@ class Files:
             raise NotReadable(f"{self.uri}: a place of this kind needs the package {error.name}") from None
         except ValueError as error:
             raise NotReadable(f"{self.uri}: {error}") from None
+        except OSError as error:
+            raise NotReadable(f"{self.uri}: {error.strerror or error}") from None
         return PyFileSystem(FSSpecHandler(other)), path
 
     def _full(self, path: str) -> tuple[Any, str]:
-        system, root = self._file_system()
+        system, root = self.opened()
         return system, f"{root.rstrip('/')}/{path}" if path else root
 
     def list(self, path: str = "") -> list[DirectoryEntry]:

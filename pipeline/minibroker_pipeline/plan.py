@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from minibroker.rules.rows import Finding, LogFacts, LogFault
 from minibroker.rules.scan import RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_pipeline.files import Files, Part
+from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.headers import Block, FileRows
 from minibroker_pipeline.lineage import Lineage
 from minibroker_pipeline.reading import read_part
@@ -34,7 +34,7 @@ class Plan:
     depth: str = RECORDS
     as_of_ms: int | None = None
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS
-    out: str | None = None
+    out: Folder | None = None
     batches: bool = True
     content: bool = False
     lineages: tuple[Lineage, ...] = ()
@@ -48,8 +48,9 @@ class Plan:
 class BatchTable:
     """Writes the batches of one task into a Parquet file of its own; a repeated task writes the same file again."""
 
-    def __init__(self, out: str, number: int) -> None:
-        self._path = os.path.join(out, "batches", f"part-{number:06d}.parquet")
+    def __init__(self, out: Folder, number: int) -> None:
+        self._out = out
+        self._name = f"batches/part-{number:06d}.parquet"
         self._writer: Any = None
 
     def take(self, part: Part, block: Block, faults: Sequence[LogFault], origin: int) -> None:
@@ -61,14 +62,14 @@ class BatchTable:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path + ".tmp", batch.schema, compression="zstd")
+            system, path = self._out.target(self._name)
+            self._writer = pq.ParquetWriter(path, batch.schema, compression="zstd", filesystem=system)
         self._writer.write_batch(batch)
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-            os.replace(self._path + ".tmp", self._path)
+            self._out.publish(self._name)
 
 
 def read_parts(plan: Plan, number: int, parts: Iterable[Part]) -> Iterable[tuple[Part, FileRows]]:
@@ -88,7 +89,7 @@ def read_parts(plan: Plan, number: int, parts: Iterable[Part]) -> Iterable[tuple
         table.close()
 
 
-def write_table(out: str, name: str, number: int, rows: Sequence[Any], schema: Any) -> None:
+def write_table(out: Folder, name: str, number: int, rows: Sequence[Any], schema: Any) -> None:
     """Writes rows of one kind as file `number` of a table; nothing when there are none and it is not the first."""
     if not rows and number:
         return
@@ -97,8 +98,7 @@ def write_table(out: str, name: str, number: int, rows: Sequence[Any], schema: A
 
     from minibroker_pipeline.tables import table_of
 
-    directory = os.path.join(out, name)
-    os.makedirs(directory, exist_ok=True)
-    path = os.path.join(directory, f"part-{number:06d}.parquet")
-    pq.write_table(pa.Table.from_batches([table_of(rows, schema)]), path + ".tmp", compression="zstd")
-    os.replace(path + ".tmp", path)
+    file = f"{name}/part-{number:06d}.parquet"
+    system, path = out.target(file)
+    pq.write_table(pa.Table.from_batches([table_of(rows, schema)]), path, compression="zstd", filesystem=system)
+    out.publish(file)

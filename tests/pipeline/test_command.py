@@ -183,7 +183,8 @@ def test_a_relative_path_means_the_same_in_a_worker(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path / "elsewhere")
     plan = pickle.loads(sent)
     assert plan.source == "data"
-    assert plan.out == str(tmp_path / "tables")
+    plan.out.write_text("name", "text")
+    assert (tmp_path / "tables" / "name").read_text() == "text"
     read_part(plan.files, plan.parts[0])
 
 
@@ -274,26 +275,29 @@ def test_a_file_system_of_fsspec(tmp_path: Path) -> None:
         memory.rm("/audited", recursive=True)
 
 
-def test_large_files_are_split_at_index_entries(tmp_path: Path) -> None:
-    path = directory(tmp_path, Planted())
-    whole = list_directory(Files(path), topics=["sized"])
-    split = list_directory(Files(path), topics=["sized"], split_bytes=100_000)
-    assert len(split.parts) > len(whole.parts) + 5
-    assert split.bytes == whole.bytes
-    logs = [part for part in split.parts if part.path == "sized-0/00000000000000000000.log"]
-    assert [part.start for part in logs][1:] == [part.stop for part in logs][:-1]
-    assert all(part.size >= 100_000 for part in logs[:-1])
-
-
-def test_parts_give_what_whole_files_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planted = Planted()
-    planted.change("sized-0", 100, lambda batch: changed(batch, base_sequence=5), number=0)
-    path = directory(tmp_path / "data", planted)
-    results = []
-    for split in (1 << 30, 50_000):
-        monkeypatch.setitem(list_directory.__kwdefaults__, "split_bytes", split)  # type: ignore[arg-type]
-        assert main(["audit", path, "--json", str(tmp_path / f"{split}.json")]) == 1
-        summary = json.loads((tmp_path / f"{split}.json").read_text())
-        results.append({name: summary[name] for name in ("findings", "batches", "records", "bytes", "files")})
-    assert results[0] == results[1]
-    assert results[0]["findings"]["duplicate"] == 1
+def test_outputs_go_where_their_uris_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    data = directory(tmp_path / "data", broken())
+    monkeypatch.chdir(tmp_path)
+    here = [*tmp_path.iterdir()]
+    try:
+        ways = ["--json", "memory://written/s.json", "--html", f"file://{tmp_path}/page.html"]
+        assert main(["audit", data, "--topic", "append-time", "--out", "memory://written/all", *ways]) == 1
+        (tmp_path / "page.html").unlink()
+        names = ["all/report.html", "all/summary.json", "s.json"]
+        names += [f"all/{table}/part-000000.parquet" for table in ("batches", "findings", "runs", "transactions")]
+        assert sorted(memory.find("/written")) == [f"/written/{name}" for name in sorted(names)]
+        assert json.loads(memory.cat("/written/s.json"))["findings"] == {"sequence-gap": 1}
+        assert pq.read_table("/written/all/findings", filesystem=memory).num_rows == 1
+    finally:
+        memory.rm("/written", recursive=True)
+    capsys.readouterr()
+    for option in ("--out", "--json", "--html"):
+        assert main(["audit", data, option, "nonsense://x/y"]) == 2
+        written = capsys.readouterr()
+        assert written.out == ""
+        assert written.err.startswith("minibroker audit: nonsense://x/y: ")
+    assert [*tmp_path.iterdir()] == here
