@@ -301,3 +301,28 @@ def test_outputs_go_where_their_uris_say(
         assert written.out == ""
         assert written.err.startswith("minibroker audit: nonsense://x/y: ")
     assert [*tmp_path.iterdir()] == here
+
+
+def test_large_files_are_split_at_index_entries(tmp_path: Path) -> None:
+    path = directory(tmp_path, Planted())
+    whole = list_directory(Files(path), topics=["sized"])
+    split = list_directory(Files(path), topics=["sized"], split_bytes=100_000)
+    assert len(split.parts) > len(whole.parts) + 5
+    assert split.bytes == whole.bytes
+    logs = [part for part in split.parts if part.path == "sized-0/00000000000000000000.log"]
+    assert [part.start for part in logs][1:] == [part.stop for part in logs][:-1]
+    assert all(part.size >= 100_000 for part in logs[:-1])
+
+
+def test_parts_give_what_whole_files_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = Planted()
+    planted.change("sized-0", 100, lambda batch: changed(batch, base_sequence=5), number=0)
+    path = directory(tmp_path / "data", planted)
+    results = []
+    for split in (1 << 30, 50_000):
+        monkeypatch.setitem(list_directory.__kwdefaults__, "split_bytes", split)  # type: ignore[arg-type]
+        assert main(["audit", path, "--json", str(tmp_path / f"{split}.json")]) == 1
+        summary = json.loads((tmp_path / f"{split}.json").read_text())
+        results.append({name: summary[name] for name in ("findings", "batches", "records", "bytes", "files")})
+    assert results[0] == results[1]
+    assert results[0]["findings"]["duplicate"] == 1
