@@ -31,7 +31,9 @@ OK, WRONG, UNUSABLE = 0, 1, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument(
-        "data_dir", metavar="DATA_DIR", help="one broker's directory, that of several brokers, or of a partition"
+        "data_dir",
+        metavar="DATA_DIR",
+        help="a data directory, a directory of data directories, or the directory of a partition",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--quiet", action="store_true", help="do not print notices")
@@ -67,14 +69,19 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
         with _opened(folder) as disk:
             yield "", check_partition(disk, name, progress=progress)
         return
-    brokers = _brokers(root)
     # With one broker the controller's journal is in its directory, else beside those of all.
     with _opened(root) as together:
-        topics = topics_in(together.read_bytes(JOURNAL)) if together.exists(JOURNAL) else set()
-        for prefix, broker in brokers:
+        topics = _topics(together)
+        for prefix, broker in _brokers(root):
             with _opened(broker) as disk:
-                yield prefix, check_directory(disk, topics=topics, progress=progress)
+                yield prefix, check_directory(disk, topics=topics | _topics(disk), progress=progress)
+                if prefix:
+                    yield prefix, list(_journal(disk))
         yield "", list(_journal(together))
+
+
+def _topics(disk: Disk) -> set[str]:
+    return topics_in(disk.read_bytes(JOURNAL)) if disk.exists(JOURNAL) else set()
 
 
 def _opened(root: str) -> AbstractContextManager[Disk]:
@@ -83,7 +90,8 @@ def _opened(root: str) -> AbstractContextManager[Disk]:
 
 
 def _brokers(root: str) -> list[tuple[str, str]]:
-    """(prefix of paths in findings, directory) of each broker whose data lies below `root`."""
+    """(prefix of paths in findings, directory) of each data directory: `root`, or those in it, be it of several brokers
+    or the log directories of one. Raises ValueError where there is none."""
     if not os.path.exists(root):
         raise ValueError(f"{root}: no such directory")
     if not os.path.isdir(root):
@@ -94,9 +102,13 @@ def _brokers(root: str) -> list[tuple[str, str]]:
         found.append((f"{name}/", os.path.join(root, name)))
     if found:
         return found
-    if not os.path.exists(os.path.join(root, META_FILE)):
-        raise ValueError(f"{root} is not a data directory: it has no {META_FILE}")
-    return [("", root)]
+    if os.path.exists(os.path.join(root, META_FILE)):
+        return [("", root)]
+    found = [(f"{name}/", os.path.join(root, name)) for name in sorted(os.listdir(root))]
+    found = [(prefix, path) for prefix, path in found if os.path.exists(os.path.join(path, META_FILE))]
+    if not found:
+        raise ValueError(f"{root} is not a data directory: it has no {META_FILE}, and no directory in it has")
+    return found
 
 
 def _journal(disk: Disk) -> Iterator[Finding]:

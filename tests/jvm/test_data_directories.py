@@ -160,7 +160,9 @@ def test_new_producers_write_to_a_partition_that_was_moved(kafka: RealKafka, tmp
     data = tmp_path / "data"
     with minibroker_running(data, tmp_path / "broker.log") as ids:
         ids.cluster.create(TOPIC, [[1], [1]])
-        assert [sent(ids.cluster, value) for value in (b"a", b"b")] == [0, 1]
+        assert sent(ids.cluster, b"a") == 0
+    with minibroker_running(data, tmp_path / "broker.log") as ids:  # its ids are of the next block
+        assert sent(ids.cluster, b"b") == 1
     with kafka_running(kafka) as ids:
         ids.cluster.create(TOPIC, [[1], [1]])
         skip = ("transactions", "skip-producer-ids", "--bootstrap", kafka.bootstrap, "--data-dir", str(data))

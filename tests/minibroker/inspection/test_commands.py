@@ -95,6 +95,20 @@ def test_every_broker_of_a_cluster_is_checked(kafka: Path, tmp_path: Path, capsy
     assert capsys.readouterr().out.splitlines()[0] == "error: broker2/meta.properties: the file is missing"
 
 
+def test_every_log_directory_in_a_directory_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unpack("kafka-4.4.0/two-brokers.tar.xz", tmp_path)
+    (tmp_path / "notes").mkdir()
+    assert main(["check", str(tmp_path)]) == 0
+    for folder in ("1a", "1b", "2"):
+        assert main(["check", str(tmp_path / folder)]) == 0
+    (tmp_path / "1b" / "placed-2" / "partition.metadata").write_text("version: 0\n")
+    (tmp_path / "2" / "metadata.journal").write_text("[]\n")
+    capsys.readouterr()
+    assert main(["check", "--quiet", str(tmp_path)]) == 1
+    found = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("error: ")]
+    assert [path[:-1] for path in found] == ["1b/placed-2/partition.metadata", "2/metadata.journal"]
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
