@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.config.types import format_address, parse_address
 from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, ConnectionLimit
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
@@ -32,7 +33,6 @@ log = get_logger(__name__)
 PREFIX = "/v1/"
 _PAGE = "/page"
 _MAX_BODY_BYTES = 1024 * 1024
-_MAX_CONNECTIONS = 128
 _MAX_LENGTH_DIGITS = 12
 _SOCKET_SECONDS = 30.0
 _PAGE_HEADERS = {
@@ -109,12 +109,12 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self.connection_limit = _ConnectionLimit(_MAX_CONNECTIONS)
+        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.connection_limit.take(request):
-            log.warning("closing a control connection of %s: %d are served", client_address, _MAX_CONNECTIONS)
+            log.warning("closing a control connection of %s: %d are served", client_address, MAX_CONNECTIONS)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -127,48 +127,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
-
-
-class _ConnectionLimit:
-    """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
-    places are taken, the connection that has waited longest for a request with the token makes room for the next."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._open: set[Any] = set()
-        self._waiting: dict[Any, None] = {}  # in the order in which they began to wait
-
-    def take(self, connection: Any) -> bool:
-        """False when every place is taken by one that is served."""
-        with self._lock:
-            if len(self._open) >= self._most:
-                oldest = next(iter(self._waiting), None)
-                if oldest is None:
-                    return False
-                del self._waiting[oldest]
-                self._open.discard(oldest)
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds it ended, and ends
-            self._open.add(connection)
-            self._waiting[connection] = None
-            return True
-
-    def waits(self, connection: Any) -> None:
-        """For its next request."""
-        with self._lock:
-            if connection in self._open:
-                self._waiting.setdefault(connection)
-
-    def serves(self, connection: Any) -> None:
-        """It has shown the token."""
-        with self._lock:
-            self._waiting.pop(connection, None)
-
-    def give_back(self, connection: Any) -> None:
-        with self._lock:
-            self._open.discard(connection)
-            self._waiting.pop(connection, None)
 
 
 class _Refused(Exception):
@@ -185,8 +143,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SOCKET_SECONDS
     server: _Server
 
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = BoundedHead(self.rfile)
+
     def handle_one_request(self) -> None:
         self.server.connection_limit.waits(self.connection)
+        self.rfile.begin()
         super().handle_one_request()
 
     def do_POST(self) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, ConnectionLimit
 from minibroker.kernel.logs import get_logger
 from minibroker.metrics.names import Sample, prometheus_name
 
@@ -53,6 +54,23 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def __init__(self, *arguments: Any) -> None:
+        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.connection_limit.take(request):
+            log.warning("closing a connection of %s to the metrics: %d are served", client_address, MAX_CONNECTIONS)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connection_limit.give_back(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a scrape by %s broke off", client_address, exc_info=True)
 
@@ -64,7 +82,12 @@ def _handler(rows: Callable[[], Rows], brokers: Callable[[], int]) -> type[http.
         timeout = _SOCKET_SECONDS
         sys_version = ""
 
+        def setup(self) -> None:
+            super().setup()
+            self.rfile: Any = BoundedHead(self.rfile)
+
         def do_GET(self) -> None:
+            self.server.connection_limit.serves(self.connection)
             path = self.path.partition("?")[0].rstrip("/")
             if path != PATH and not path.startswith(f"{PATH}/"):
                 self.send_error(404, f"metrics are at {PATH}, those of one broker at {PATH}/ID")

@@ -19,8 +19,9 @@ from minibroker.client.connection import parse_address
 from minibroker.control.commands import all_commands
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
-from minibroker.control.server import ControlServer, _ConnectionLimit, parse_control
+from minibroker.control.server import ControlServer, parse_control
 from minibroker.faults import FaultError
+from minibroker.kernel.http_limits import MAX_HEAD_BYTES, ConnectionLimit
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -217,8 +218,9 @@ def test_other_methods_are_refused_in_json_too(address: tuple[str, int], method:
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
         (b"POST /v1/clock/get HTTP/1.1\r\nHost: localhost\r\n\r\n", 401),
         (b"POST /v1/clock/get HTTP/1.1\r\n\r\n", 403),
+        (b"GET /v1/openapi.json HTTP/1.1\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"x" * 1000) for n in range(70)), 431),
     ],
-    ids=["no HTTP", "another version", "a long line", "no token", "no host"],
+    ids=["no HTTP", "another version", "a long line", "no token", "no host", "long headers"],
 )
 def test_broken_requests_are_refused_in_json(address: tuple[str, int], request_: bytes, status: int) -> None:
     with socket.create_connection(address, 10) as connection:
@@ -238,12 +240,23 @@ def test_a_body_that_is_too_long_is_not_read(address: tuple[str, int], length: s
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
+def test_the_limit_of_headers_is_one_of_each_request(address: tuple[str, int]) -> None:
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    for _ in range(3):
+        headers = {"Authorization": f"Bearer {TOKEN}", "X": "x" * (MAX_HEAD_BYTES // 2)}
+        connection.request("GET", "/v1/openapi.json", headers=headers)
+        with connection.getresponse() as response:
+            assert response.status == 200
+            response.read()
+    connection.close()
+
+
 def test_silent_connections_do_not_keep_the_owner_out() -> None:
     """They take the places and nothing else: the one that has waited longest makes room."""
     done: Future[Any] = Future()
     done.set_result("done")
     server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
-    server._server.connection_limit = _ConnectionLimit(2)
+    server._server.connection_limit = ConnectionLimit(2)
     server.start()
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     try:
@@ -266,7 +279,7 @@ def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
         return answer
 
     server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
-    server._server.connection_limit = _ConnectionLimit(1)
+    server._server.connection_limit = ConnectionLimit(1)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -1,0 +1,80 @@
+"""What an HTTP server of the standard library lacks towards clients that it does not know: limits."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from typing import IO, Any
+
+MAX_CONNECTIONS = 128
+MAX_HEAD_BYTES = 64 * 1024
+"""Of the headers of a request; the standard library takes 100 of 64 KB each."""
+
+
+class ConnectionLimit:
+    """How many connections there are: each has a thread, and what opens one may be anybody. When all places are taken,
+    the connection that has waited longest to be served makes room for the next."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: set[Any] = set()
+        self._waiting: dict[Any, None] = {}  # in the order in which they began to wait
+
+    def take(self, connection: Any) -> bool:
+        """False when every place is taken by one that is served."""
+        with self._lock:
+            if len(self._open) >= self._most:
+                oldest = next(iter(self._waiting), None)
+                if oldest is None:
+                    return False
+                del self._waiting[oldest]
+                self._open.discard(oldest)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds it ended, and ends
+            self._open.add(connection)
+            self._waiting[connection] = None
+            return True
+
+    def waits(self, connection: Any) -> None:
+        """For its next request."""
+        with self._lock:
+            if connection in self._open:
+                self._waiting.setdefault(connection)
+
+    def serves(self, connection: Any) -> None:
+        """It is served: it has shown the token, where there is one."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    def give_back(self, connection: Any) -> None:
+        with self._lock:
+            self._open.discard(connection)
+            self._waiting.pop(connection, None)
+
+
+class BoundedHead:
+    """A handler's `rfile`: the headers of a request are read up to MAX_HEAD_BYTES, then LineTooLong is raised, which
+    the base class answers with 431."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.read = file.read
+        self.close = file.close
+        self._left: int | None = None
+
+    def begin(self) -> None:
+        """A request comes. Its first line has a limit of its own, in the base class."""
+        self._left = None
+
+    def readline(self, size: int) -> bytes:
+        if self._left is None:
+            self._left = MAX_HEAD_BYTES
+            return self._file.readline(size)
+        line = self._file.readline(min(size, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.LineTooLong("headers")
+        return line
