@@ -119,9 +119,12 @@ class _Placement:
 
     def _absent(self, index: int, known: KraftPartition | None) -> PartitionImage:
         """A partition of which no replica is here has no leader."""
-        replicas = known.replicas if known is not None else tuple(self._directories)[:1]
-        isr = replicas if known is None else known.isr or known.elr
-        return PartitionImage(index, replicas, isr, NO_LEADER, self._epoch, offline=replicas)
+        if known is None:
+            replicas = tuple(self._directories)[:1]
+            return PartitionImage(index, replicas, replicas, NO_LEADER, self._epoch, offline=replicas)
+        return PartitionImage(
+            index, known.replicas, known.isr, NO_LEADER, self._epoch, elr=known.elr, offline=known.replicas
+        )
 
 
 def bring_back(state: ControllerState, directories: Sequence[DataDirectory]) -> None:
@@ -135,7 +138,7 @@ def bring_back(state: ControllerState, directories: Sequence[DataDirectory]) -> 
         nodes = tuple(there.get((topic, partition.index), ()))
         if nodes:
             log.info("%s-%d, which was missing before, is in the data directory now", topic, partition.index)
-            back = replace(partition, replicas=nodes, isr=nodes, offline=())
+            back = replace(partition, replicas=nodes, isr=nodes, elr=(), offline=())
             changes.append(PartitionChange(topic, replace(back, partition_epoch=partition.partition_epoch + 1)))
     state.change_partitions(changes)
 

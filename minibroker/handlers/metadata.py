@@ -179,7 +179,7 @@ def _partition(ctx: RequestContext, partition: PartitionImage) -> MetadataRespon
 
 def _offline(ctx: RequestContext, partition: PartitionImage) -> list[int]:
     brokers = ctx.broker.image.brokers
-    return [n for n in partition.replicas if n not in brokers or brokers[n].fenced or n in partition.offline]
+    return [n for n in partition.replicas if n not in brokers or brokers[n].fenced]
 
 
 def _answer(
