@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -18,14 +19,16 @@ INVALID_SESSION_ID = 0
 _EPOCH_MAX = (1 << 31) - 1
 
 PartitionKey = tuple[str, bytes, int]
-"""(topic name or "", topic id or NO_ID, partition index), whichever way the client names topics."""
+"""(topic name, NO_ID, partition index), or ("", topic id, partition index) where the client names topics by id: an id
+may get a name later, or lose it."""
 
 
 @dataclass(slots=True, eq=False)
 class FetchTarget:
     """One partition to read, and what the client was last told about it.
 
-    topic: its name once known. known_high_watermark, known_log_start: as in the last answer; -1 before the first.
+    topic: its name once known, which stays when the topic is deleted. known_high_watermark, known_log_start: as in the
+    last answer; -1 before the first.
     """
 
     topic: str
@@ -40,10 +43,11 @@ class FetchTarget:
 
     @property
     def key(self) -> PartitionKey:
-        return (self.topic, self.topic_id, self.index)
+        return (self.topic if self.topic_id == NO_ID else "", self.topic_id, self.index)
 
     def update(self, other: FetchTarget) -> None:
         """Take position and limits from the request; keep what the last response told the client."""
+        self.topic = self.topic or other.topic
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch

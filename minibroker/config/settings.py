@@ -24,6 +24,7 @@ __all__ = [
     "ConfigType",
     "Scope",
     "Settings",
+    "broker_key",
     "environment_config",
     "environment_name",
     "environment_of",
@@ -426,6 +427,11 @@ def _refuse_unknown(name: str) -> None:
 
     if not without_effect(name):
         raise ConfigError(f"unknown setting {name}{_suggestion(name, BROKER_KEYS)}")
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """A setting of Kafka's brokers or of this one's, also one without effect; None for an unknown name."""
+    return BROKER_KEYS.get(name) or _unused().get(name)
 
 
 def _unused() -> Mapping[str, ConfigKey]:

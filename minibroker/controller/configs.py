@@ -12,8 +12,8 @@ from typing import Any
 from minibroker.config.client_metrics import validate_client_metrics
 from minibroker.config.groups import validate_group_config
 from minibroker.config.keys import TOPIC_KEYS
-from minibroker.config.settings import ConfigError, validate_topic_config
-from minibroker.config.types import ConfigType
+from minibroker.config.settings import ConfigError, broker_key, validate_topic_config
+from minibroker.config.types import ConfigKey, ConfigType
 from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
@@ -97,7 +97,8 @@ class ConfigControl:
         if not _NODE.fullmatch(node):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
         if int(node) not in self._state.image.brokers:
-            meant = min(self._state.image.brokers)
+            # After the last one was unregistered there is none, as far as the controller knows.
+            meant = min(self._state.image.brokers, default="a registered one")
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} {meant}, but received {node}")
         return str(int(node))
 
@@ -211,20 +212,25 @@ def _incremented(
         elif operation == AlterConfigOpType.SET:
             wanted[config.name] = config.value
         elif operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
-            wanted[config.name] = _list_changed(config.name, wanted, config.value, AlterConfigOpType(operation))
+            key = _key(resource.resource_type, config.name)
+            if key is None or key.type is not ConfigType.LIST:
+                name = AlterConfigOpType(operation).name
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG, f"Can't {name} to key {config.name} because its type is not LIST."
+                )
+            wanted[config.name] = _list_changed(key, wanted, config.value, AlterConfigOpType(operation))
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return wanted
 
 
-def _list_changed(name: str, current: Mapping[str, str], value: str, operation: AlterConfigOpType) -> str:
-    key = TOPIC_KEYS.get(name)
-    if key is None or key.type is not ConfigType.LIST:
-        raise ApiError(
-            ErrorCode.INVALID_CONFIG,
-            f"Can't {operation.name} to key {name} because its type is not LIST.",
-        )
-    text = current[name] if name in current else key.format(key.default) or ""
+def _key(kind: int, name: str) -> ConfigKey | None:
+    return broker_key(name) if kind == ConfigResourceType.BROKER else TOPIC_KEYS.get(name)
+
+
+def _list_changed(key: ConfigKey, current: Mapping[str, str], value: str, operation: AlterConfigOpType) -> str:
+    """The list after an operation on the current text, or on the key's default: what the start gave does not count."""
+    text = current[key.name] if key.name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
     for item in value.split(","):
         if operation is AlterConfigOpType.APPEND and item not in items:

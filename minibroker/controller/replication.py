@@ -203,30 +203,30 @@ class ReplicationControl:
             return _no_such_election(request)
         election = Election(request.election_type)
         every = request.topic_partitions is None
-        named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
+        named = [(t.topic, t.partitions) for t in request.topic_partitions or ()]
         if every:
-            named = [(t.name, p.index) for t, p in self._partitions()]
-        results: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
-        if every:  # topics without such a partition are named too
-            results = {topic: [] for topic, _ in named}
-        for topic, index in named:
+            of_topic: dict[str, list[int]] = {}
+            for t, p in self._partitions():
+                of_topic.setdefault(t.name, []).append(p.index)
+            named = list(of_topic.items())
+        results = []
+        for topic, indexes in named:  # one result for each, with or without partitions
             yield
-            try:
-                self.elect(topic, index, election)
-                code, message = ErrorCode.NONE, None
-            except ApiError as error:
-                if every and error.code == ErrorCode.ELECTION_NOT_NEEDED:
-                    continue
-                code, message = error.code, error.message
-            results.setdefault(topic, []).append(
-                ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
-            )
-        return ElectLeadersResponse(
-            replica_election_results=[
-                ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
-                for topic, partitions in results.items()
-            ]
-        )
+            result = ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=[])
+            results.append(result)
+            for index in indexes:
+                yield
+                try:
+                    self.elect(topic, index, election)
+                    code, message = ErrorCode.NONE, None
+                except ApiError as error:
+                    if every and error.code == ErrorCode.ELECTION_NOT_NEEDED:
+                        continue
+                    code, message = error.code, error.message
+                result.partition_result.append(
+                    ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
+                )
+        return ElectLeadersResponse(replica_election_results=results)
 
     def balance(self) -> None:
         """Give leadership back to preferred leaders that are in sync again (auto.leader.rebalance.enable)."""

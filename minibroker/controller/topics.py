@@ -139,10 +139,10 @@ class TopicControl:
         overrides = {name: value for name, value in configs.items() if value is not None}
         validate_topic_config(configs, self._state.settings)
         assignment = yield from self._assignment(topic)
-        topic_id = NO_ID
-        if not validate_only:
-            added = yield from self._state.add_topic(topic.name, assignment, overrides)
-            topic_id = added.topic_id
+        if validate_only:
+            topic_id = self._state.new_topic_id()  # Kafka answers with one that it gives to nothing
+        else:
+            topic_id = (yield from self._state.add_topic(topic.name, assignment, overrides)).topic_id
         return m.CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,

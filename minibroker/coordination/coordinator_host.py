@@ -37,8 +37,6 @@ log = get_logger(__name__)
 _LOAD_CHUNK_BYTES = 128 * 1024
 """Bytes replayed in one turn of the loop; a larger partition needs several and answers 14 until it is loaded."""
 _MAX_RECORDS_BYTES = 1 << 30
-_BASE_SEQUENCE = 0
-"""Kafka's coordinators stamp it on every batch, with and without a producer id."""
 
 
 class Shard(Protocol):
@@ -97,7 +95,8 @@ class CoordinatorHost(Generic[S]):
     partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). map_error: the error code for a client when the log refuses an append.
+    transaction coordinator). base_sequence: what each batch has, with and without a producer id. map_error: the error
+    code for a client when the log refuses an append.
     """
 
     def __init__(
@@ -109,6 +108,7 @@ class CoordinatorHost(Generic[S]):
         timers: Timers,
         *,
         replay_on_append: bool,
+        base_sequence: int,
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
@@ -117,6 +117,7 @@ class CoordinatorHost(Generic[S]):
         self._clock = clock
         self._timers = timers
         self._replay_on_append = replay_on_append
+        self._base_sequence = base_sequence
         self._map_error = map_error
         self._hosted: dict[int, _Hosted[S]] = {}
 
@@ -321,13 +322,13 @@ class CoordinatorHost(Generic[S]):
                 now_ms,
                 outcome.producer_id,
                 outcome.producer_epoch,
-                _BASE_SEQUENCE,
+                self._base_sequence,
                 transactional=outcome.transactional,
             )
         return build_batch(
             [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(outcome.records)],
             producer_id=outcome.producer_id,
             producer_epoch=outcome.producer_epoch,
-            base_sequence=_BASE_SEQUENCE,
+            base_sequence=self._base_sequence,
             transactional=outcome.transactional,
         )

@@ -125,6 +125,7 @@ class GroupService:
             broker.clock,
             broker.timers,
             replay_on_append=True,
+            base_sequence=0,  # as CoordinatorRuntime writes them
             map_error=group_error,
         )
         #: Partition of ``__consumer_offsets`` that holds a group, and its shard.

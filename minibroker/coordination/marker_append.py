@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from minibroker.coordination.transaction_markers import Marker
     from minibroker.coordinators.transactions.metadata import TopicPartition
 
+_NONE = -1
+"""What a marker has without a producer id, an epoch or a transaction version."""
+
 
 def append_marker(
     broker: CoordinatingBroker, groups: Callable[[], GroupService], marker: Marker, target: TopicPartition
@@ -26,16 +29,17 @@ def append_marker(
     groups: the group coordinator, asked for only where `target` is one of its partitions.
 
     Raises ApiError, and fails with it: what `Partition.append` refuses, UNKNOWN_TOPIC_OR_PARTITION,
-    NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without an epoch or transaction version, and for
-    ``__consumer_offsets`` its coordinator's error while it is not ready.
+    NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without a producer id, epoch or transaction
+    version, and for ``__consumer_offsets`` its coordinator's error while it is not ready.
     """
     topic, index = target
     partition = broker.partition(topic, index)
-    if marker.producer_epoch < 0 or marker.transaction_version < 0:
-        # Kafka fails on them while it builds or checks the batch.
+    if _NONE in (marker.producer_id, marker.producer_epoch, marker.transaction_version):
+        # Kafka fails on them while it builds or checks the batch; other values below zero are checked as numbers.
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"a marker needs an epoch and a transaction version: {marker.producer_epoch}, {marker.transaction_version}",
+            "a marker needs a producer id, an epoch and a transaction version: "
+            f"{marker.producer_id}, {marker.producer_epoch}, {marker.transaction_version}",
         )
     batch = end_txn_marker(
         producer_id=marker.producer_id,

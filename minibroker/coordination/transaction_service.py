@@ -24,6 +24,7 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import NO_SEQUENCE
 
 log = get_logger(__name__)
 
@@ -63,6 +64,7 @@ class TransactionService:
             broker.clock,
             broker.timers,
             replay_on_append=False,
+            base_sequence=NO_SEQUENCE,
         )
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from minibroker.config.client_metrics import describe_client_metrics
 from minibroker.config.groups import describe_group
-from minibroker.config.settings import ConfigEntry, ConfigSource
+from minibroker.config.settings import ConfigEntry, ConfigSource, ConfigSynonym
 from minibroker.config.types import ConfigType
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
@@ -50,6 +50,9 @@ async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.
     return m.DescribeConfigsResponse(results=results)
 
 
+_OF_THE_START = frozenset({"node.id", "log.dirs", "listeners", "advertised.listeners"})
+
+
 def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
     broker = ctx.broker
     name = resource.resource_name
@@ -69,7 +72,7 @@ def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeCon
                 if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
         _check_node(ctx, name, f"{broker.node_id} or empty string, but")
-        return broker.settings.describe(names)
+        return [_started_with(ctx, entry) for entry in broker.settings.describe(names)]
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -85,6 +88,25 @@ def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeCon
         overrides = broker.image.configs_of(ConfigResourceType.CLIENT_METRICS, name)
         return describe_client_metrics(overrides, broker.settings, names)
     raise AssertionError(f"resource type {resource.resource_type}")
+
+
+def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
+    """The row of a setting that every broker has at its start, here often by another option or chosen by the broker:
+    in Kafka such a row comes from server.properties."""
+    broker = ctx.broker
+    if entry.value is not None or entry.name not in _OF_THE_START:
+        return entry
+    if entry.name == "node.id":
+        value = str(broker.node_id)
+    elif entry.name == "log.dirs":
+        value = broker.log_dir
+    else:
+        own = broker.image.brokers.get(broker.node_id)
+        if own is None:
+            return entry
+        value = f"PLAINTEXT://{own.host}:{own.port}"
+    source = ConfigSource.STATIC_BROKER_CONFIG
+    return entry._replace(value=value, source=source, synonyms=(ConfigSynonym(entry.name, value, source),))
 
 
 def _check_node(ctx: RequestContext, name: str, expected: str) -> None:

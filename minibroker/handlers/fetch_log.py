@@ -18,6 +18,9 @@ from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than this are resolved, read and answered in one turn of the loop."""
 
+FUTURE_REPLICA = -3
+"""Replica id of a copy in another directory of the same broker; it reads to the end (FetchIsolation.of)."""
+
 _PartitionData = FetchResponse.PartitionData
 
 
@@ -38,7 +41,8 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
         remaining = fetch.remaining
         read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
         reads.append(read)
-        fetch.remaining = max(0, remaining - read.size)
+        if read.routed:
+            fetch.remaining = max(0, remaining - read.size)
         if read.size:
             fetch.nothing_yet = False
             if channel is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
@@ -51,18 +55,20 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
 
 def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
     broker = ctx.broker
+    renamed = False
     if ctx.api_version >= TOPIC_IDS_VERSION:
-        known = broker.image.topic_by_id(target.topic_id)
+        name = broker.image.topic_names.get(target.topic_id)
         denied = fetch.denied.get("")
-        if known is None and denied is not None and fetch.follower:
+        if name is None and denied is not None and fetch.follower:
             # A replica has a right to all topics or to none; a consumer may learn that no topic has an id.
             ctx.refused(f"topic id {target.topic_id.hex()}", denied)
             return _failed(target, denied, routed=False)
-        if known is None:
+        if not name and not target.topic:
             unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
             ctx.refused(f"topic id {target.topic_id.hex()}-{target.index}", unknown)
             return _failed(target, unknown, routed=False)
-        target.topic = known.name
+        # A session remembers the name of a topic that was deleted since, and goes by it.
+        target.topic, renamed = name or target.topic, name is None
     denied = fetch.denied.get(target.topic)
     if denied is not None:
         ctx.refused(target.topic, denied)
@@ -73,6 +79,10 @@ def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes:
         ctx.refused(f"{target.topic}-{target.index}", error)
         return _failed(target, error, routed=False)
     try:
+        if renamed:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{target.topic} was made again: its id is not {target.topic_id.hex()}"
+            )
         return _read_log(fetch, partition, target, max_bytes, min_one_message)
     except ApiError as error:
         ctx.refused(f"{target.topic}-{target.index}", error)
@@ -119,6 +129,8 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
 
 def _bound(fetch: Fetch, partition: Partition) -> int:
     log = partition.log
+    if fetch.replica_id == FUTURE_REPLICA:
+        return log.log_end_offset
     return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
 
 

@@ -182,10 +182,7 @@ async def forgotten_targets(ctx: RequestContext, request: FetchRequest) -> list[
     forgotten: list[PartitionKey] = []
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
     for topic in request.forgotten_topics_data:
-        name = topic.topic
-        if by_id:
-            known = ctx.broker.image.topic_by_id(topic.topic_id)
-            name = known.name if known is not None else ""
+        name = "" if by_id else topic.topic
         await STEP
         forgotten += [(name, topic.topic_id if by_id else NO_ID, index) for index in topic.partitions]
     return forgotten
@@ -211,7 +208,5 @@ def _denied_topics(ctx: RequestContext, fetch: Fetch) -> dict[str, ApiError]:
 
 
 def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
-    """The name of a target's topic; that of an id can have come after the session, and none has "" """
-    if target.topic_id == NO_ID:
-        return target.topic
-    return ctx.broker.image.topic_names.get(target.topic_id, "")
+    """The name of a target's topic; that of an id can have come after the session, or gone since."""
+    return ctx.broker.image.topic_names.get(target.topic_id, target.topic)

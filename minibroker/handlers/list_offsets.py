@@ -23,6 +23,8 @@ from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsets
 from minibroker_protocol.records import Brief, Pace, TakesLong
 from minibroker_storage.log import TimestampOffset
 
+CONSUMER = -1
+"""Replica id of a client. Any other reads to the end of the log, and isolation does not count (-2 is a debugger's)."""
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -176,14 +178,15 @@ def _offset(
     ctx: RequestContext, request: ListOffsetsRequest, partition: Partition, timestamp: int, pace: Pace
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
     log = partition.log
-    if request.replica_id >= 0:
+    consumer = request.replica_id == CONSUMER
+    if not consumer:
         bound = log.log_end_offset
     elif request.isolation_level == READ_COMMITTED:
         bound = log.last_stable_offset
     else:
         bound = log.high_watermark
     found: TimestampOffset | None
-    if timestamp == LATEST and request.replica_id < 0 and partition.lags_behind_epoch:
+    if timestamp == LATEST and consumer and partition.lags_behind_epoch:
         # A new leader that its followers have not confirmed yet (KIP-207).
         raise ApiError(
             ErrorCode.OFFSET_NOT_AVAILABLE if ctx.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -55,7 +55,13 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(ctx, request, [await _describe_in_turns(ctx, request, topic) for topic in image.topics.values()])
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
-        return _ids_refused(wanted)
+        return _refused(wanted, ErrorCode.INVALID_REQUEST)
+    if any(topic.name is None for topic in wanted) and all(topic.topic_id == NO_ID for topic in wanted):
+        # Kafka refuses a missing name in versions 10 and 11, and fails on it later.
+        if ctx.api_version <= _IDS_UNUSED[1]:
+            return _refused(wanted, ErrorCode.INVALID_REQUEST)
+        ctx.refused("a topic", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has neither a name nor an id"))
+        return _refused(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
     if len(wanted) > 1:
         # Each topic is answered once. If one is requested by id, topics without an id are left out.
         by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
@@ -83,12 +89,13 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
     return _answer(ctx, request, topics)
 
 
-def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have a field for topic ids, but do not support it (KAFKA-12701)."""
-    topics = [
-        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
-    ]
-    return MetadataResponse(topics=topics)
+def _refused(wanted: list[MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> MetadataResponse:
+    """No brokers, and the error for each topic. Versions 10 and 11 have a field for topic ids, but do not support it
+    (KAFKA-12701)."""
+    topics = [_Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted]
+    # From version 13 on the answer has a code of its own; Kafka gives it where it fails.
+    own = code if code == ErrorCode.UNKNOWN_SERVER_ERROR else ErrorCode.NONE
+    return MetadataResponse(topics=topics, error_code=own)
 
 
 def _find(

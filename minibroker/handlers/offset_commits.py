@@ -19,7 +19,7 @@ from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest
 
 
 class CommitAnswer:
-    """Topics of the answer, with one entry for each even if the request names it twice; missing topics come first."""
+    """Topics of the answer. Missing topics come first; where there are some, a topic that is named twice is one."""
 
     def __init__(self, topic: type[Any], partition: type[Any], *, by_id: bool) -> None:
         """topic, partition: the structs of the answer. by_id: the request's version names topics by their id."""
@@ -43,6 +43,7 @@ class CommitAnswer:
         Missing topics are answered without it. of_this_api: fields of `Commit` that the other API does not have.
         """
         valid = await self._existing(ctx.broker.image, request.topics)
+        apart = not self.topics
         if not valid:
             return self.topics
         commit = Commit(
@@ -60,6 +61,9 @@ class CommitAnswer:
             ctx.refused(request.group_id, error)
             results = all_partitions(commit, error.code)
         for topic, codes in zip(valid, results, strict=True):
+            if apart:
+                # Kafka's coordinator answers each topic that is named; they are merged only with topics missing before.
+                self._entries = {}
             for index, code in codes:
                 await STEP
                 self._add(topic.name, topic.topic_id, index, in_words_of_version(code))

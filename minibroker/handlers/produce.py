@@ -61,6 +61,11 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 
+_OF_THE_REQUEST = frozenset(
+    {ErrorCode.INVALID_RECORD, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
+"""Codes of `client_batch` that the log gives for other mistakes too."""
+
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _ProduceAnswer = ProduceResponse | None | Coroutine[Deferred[Any], None, ProduceResponse | None]
 _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
@@ -315,8 +320,11 @@ async def _verify(
             code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
             if code == ErrorCode.NONE:
                 continue
-            subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
-            refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
+            if code == ErrorCode.INVALID_TXN_STATE:
+                refusal = ApiError(code, "Partition was not added to the transaction")  # Kafka's text
+            else:
+                subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
+                refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
             if code == ErrorCode.INVALID_PRODUCER_EPOCH:
                 stale.append((entry, refusal))
             else:
@@ -383,7 +391,7 @@ async def _append_in_turns(
                     walk=True,
                 )
             except ApiError as error:
-                _refuse(entry, error)
+                _refuse_append(ctx, entry, error)
             else:
                 _append(ctx, request, entry, checked=checked)
             done += 1
@@ -418,7 +426,13 @@ def _append(
             pace=pace,
         )
     except ApiError as error:
-        _refuse(entry, error)
+        _refuse_append(ctx, entry, error)
+
+
+def _refuse_append(ctx: RequestContext, entry: _Entry, error: ApiError) -> None:
+    _refuse(entry, error)
+    if error.code in _OF_THE_REQUEST and entry.records is not None and _no_batch(entry.records, ctx.api_version):
+        entry.partition = None  # Kafka refuses the request's bytes before it looks at the log
 
 
 def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

@@ -9,7 +9,7 @@ UNKNOWN_SERVER_ERROR (producer id, epoch or transaction version -1). Kafka: Kafk
 from __future__ import annotations
 
 from minibroker.coordination.transaction_markers import Marker
-from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
@@ -35,6 +35,8 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
     codes: _Codes = {}
     waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]] = []
     for marker in request.markers:
+        if -1 in (marker.producer_id, marker.producer_epoch) and await _names_a_partition(ctx, marker):
+            return await _response(await _unbuilt(ctx, request, marker))
         of_producer = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -60,10 +62,32 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
     return await _response(codes)
 
 
+async def _names_a_partition(ctx: RequestContext, marker: _Marker) -> bool:
+    """Whether one of the marker's partitions exists."""
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            await STEP
+            if ctx.broker.image.partition(topic.name, index) is not None:
+                return True
+    return False
+
+
+async def _unbuilt(ctx: RequestContext, request: WriteTxnMarkersRequest, marker: _Marker) -> _Codes:
+    """The codes where a batch cannot be built (MemoryRecords.withEndTransactionMarker): as in Kafka the request fails
+    as a whole, but markers that were before this one are written."""
+    reason = f"a marker needs a producer id and an epoch: {marker.producer_id}, {marker.producer_epoch}"
+    ctx.refused("the request", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+    codes: _Codes = {}
+    for each in request.markers:
+        of_producer = codes.setdefault(each.producer_id, {})
+        for topic in each.topics:
+            for index in topic.partition_indexes:
+                await STEP
+                of_producer[topic.name, index] = ErrorCode.UNKNOWN_SERVER_ERROR
+    return codes
+
+
 def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
-    if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
-        # No such batch can be built (MemoryRecords.withEndTransactionMarker).
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a marker of epoch {marker.producer_epoch} of no producer")
     epochs = marker.coordinator_epoch, marker.transaction_version
     end = Marker(marker.producer_id, marker.producer_epoch, marker.transaction_result, *epochs)
     return ctx.broker.coordinators.append_marker(end, target)

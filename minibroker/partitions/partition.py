@@ -190,7 +190,12 @@ class Partition:
     def checking(self, records: Buffer, api_version: int) -> Callable[[Pace], CheckedBatch]:
         """The check of a client's batch, to be done on another thread: it does not look at the log."""
         return partial(
-            check_client_batch, records, now_ms=self._clock.now_ms(), config=self.log.config, api_version=api_version
+            check_client_batch,
+            records,
+            now_ms=self._clock.now_ms(),
+            config=self.log.config,
+            api_version=api_version,
+            partition=self,
         )
 
     def update_config(self, config: LogConfig) -> None:

@@ -27,9 +27,17 @@ RecordBuffers = Buffer | list[Buffer]
 """Record batches that a response may gather from several buffers; decoded to one memoryview."""
 
 NO_ID: Final = bytes(16)
+_INT64_SIGN: Final = 1 << 63
 NEVER: Final = 1 << 15
 """``__flexible__`` of a message that has no flexible version; above every version."""
 _REQUIRED: Final = object()
+
+
+def as_int64(value: int) -> int:
+    """A sum or difference of two int64 as Java has it: wrapped. What a client's number is added to is encoded so."""
+    if -_INT64_SIGN <= value < _INT64_SIGN:
+        return value
+    return (value + _INT64_SIGN) % (_INT64_SIGN << 1) - _INT64_SIGN
 
 
 class Field:

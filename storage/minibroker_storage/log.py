@@ -145,6 +145,9 @@ class PartitionLog:
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """Notes that ``epoch`` begins at ``start_offset`` (default: the log's end) and writes the epoch file."""
         if self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset):
@@ -188,6 +191,7 @@ class PartitionLog:
             api_version=api_version,
             checked=checked,
             pace=pace,
+            partition=self,
         )
         headers = batches.headers
         if self.leader_epochs.latest_epoch != leader_epoch and leader_epoch >= 0:
@@ -283,11 +287,18 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive bound of read_committed: nothing below it belongs to an open transaction."""
+        """Exclusive bound of read_committed: nothing below it belongs to an open transaction.
+
+        Where records of an open transaction were deleted, it is the base offset of the batch that holds the log start,
+        which may be below it (as a live Kafka 4.4.0 answers: UnifiedLog.maybeIncrementFirstUnstableOffset).
+        """
         unstable = self.producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
-        return max(unstable, self.log_start_offset)
+        if unstable >= self.log_start_offset:
+            return unstable
+        with storage_errors():
+            return min(reading.batch_start(self._segments, self.log_start_offset), self.high_watermark)
 
     def update_high_watermark(self, offset: int) -> bool:
         """Sets the high watermark, clamped to the log; True when it or the last stable offset moved."""

@@ -9,6 +9,7 @@ from minibroker_storage.producer_rules import ProducerRules
 from minibroker_storage.producer_verification import VerificationEntry
 
 MAX_EPOCH = 32767
+NO_TRANSACTION_VERSION = -1
 _HALF_OF_SEQUENCES = 1 << 30
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -160,21 +161,24 @@ def check_marker(
     """
     if origin is Origin.REPLICATION:
         return
-    if transaction_version < 0:
+    if transaction_version == NO_TRANSACTION_VERSION:
         raise ValueError("an end marker needs the transaction version of its coordinator")
     check_epoch(append.producer_id, append.epoch, entry)
-    if entry is None:
-        return
+    if entry is not None:
+        _check_bumped(append, entry, transaction_version)
+    known = NO_EPOCH if entry is None else entry.coordinator_epoch
+    coordinator_epoch = control.coordinator_epoch
+    if coordinator_epoch is not None and coordinator_epoch < known:
+        raise ApiError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"producer {append.producer_id}: expected coordinator epoch {known} or higher, got {coordinator_epoch}",
+        )
+
+
+def _check_bumped(append: ProducerAppend, entry: ProducerEntry, transaction_version: int) -> None:
     repeated = entry.current_txn_first_offset == NO_OFFSET or append.epoch == MAX_EPOCH
     if transaction_version >= 2 and append.epoch == entry.epoch and not repeated:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {append.producer_id}: expected a marker with an epoch above {entry.epoch}, got {append.epoch}",
-        )
-    coordinator_epoch = control.coordinator_epoch
-    if coordinator_epoch is not None and coordinator_epoch < entry.coordinator_epoch:
-        raise ApiError(
-            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"producer {append.producer_id}: expected coordinator epoch {entry.coordinator_epoch} or higher, got "
-            f"{coordinator_epoch}",
         )

@@ -169,8 +169,10 @@ class ProducerStateManager:
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether `epoch` has a transaction with data here. Raises INVALID_PRODUCER_EPOCH when the epoch is stale."""
         entry = self._producers.get(producer_id)
+        if entry is None:  # then it is the coordinator that knows an epoch below -1 to be none
+            return False
         check_epoch(producer_id, epoch, entry)
-        return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
+        return entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
 
     def start_verification(
         self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minibroker_protocol.records import UNHURRIED, Pace, each_timestamp
+from minibroker_protocol.records import NO_TIMESTAMP, UNHURRIED, Pace, each_timestamp
 from minibroker_storage.disk import Buffer
 from minibroker_storage.segment import Segment
 from minibroker_storage.segments import Segments
 from minibroker_storage.txn_index import AbortedTxn
 
 EMPTY = b""
+_BASE_OFFSET_BYTES = 8
 
 
 @dataclass(slots=True)
@@ -51,6 +52,15 @@ def read(
             return ReadResult(offset, EMPTY, segment.base_offset, position)
         return ReadResult(offset, segment.log.pread(n, position), segment.base_offset, position)
     return ReadResult(offset)
+
+
+def batch_start(segments: Segments, offset: int) -> int:
+    """Base offset of the first batch that reaches ``offset``; ``offset`` where there is none."""
+    for segment in segments.from_offset(offset):
+        found = segment.find(offset)
+        if found is not None:
+            return int.from_bytes(segment.log.pread(_BASE_OFFSET_BYTES, found.position), "big", signed=True)
+    return offset
 
 
 def end_position(segments: Segments, segment: Segment, bound: int, log_end_offset: int) -> int:
@@ -137,7 +147,10 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
 
 
 def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> TimestampOffset | None:
-    """The first record with the largest timestamp, which may be -1; None when there is no record."""
+    """The first record with the largest timestamp, which may be -1; None when there is no record.
+
+    A batch below -1, which Kafka takes, does not count: its search begins at -1.
+    """
     best: Segment | None = None
     for segment in segments.all:
         if segment.size and (best is None or segment.largest_timestamp > best.largest_timestamp):
@@ -151,6 +164,8 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
     position, header = batch
     if header.magic == 0:
         return None  # messages without a timestamp
+    if header.max_timestamp < NO_TIMESTAMP:
+        return None
     for offset, timestamp in each_timestamp(best.read_batch(position, header), 0, header, pace):
         if timestamp == header.max_timestamp:
             return TimestampOffset(offset, timestamp, header.partition_leader_epoch)

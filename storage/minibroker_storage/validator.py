@@ -7,9 +7,10 @@ refusal is an ApiError whose message gives the value found. Batches are patched 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import as_int64
 from minibroker_protocol.records import (
     COMPRESSION_MASK,
     CONTROL_MASK,
@@ -26,6 +27,7 @@ from minibroker_protocol.records import (
     Compression,
     CorruptBatch,
     InvalidRecords,
+    NegativeTimestamp,
     OffsetsNotConsecutive,
     Pace,
     PayloadTooLarge,
@@ -98,7 +100,8 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     """The header of the one batch that a Produce request may have for a partition.
 
     Raises ApiError: INVALID_RECORD for none, a cut one, a second one or an old magic; CORRUPT_MESSAGE for a length
-    that no batch can have; UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7. An incomplete rest is ignored.
+    that no batch can have; UNSUPPORTED_COMPRESSION_TYPE for zstd and UNKNOWN_SERVER_ERROR for a codec that is none,
+    both before version 7. An incomplete rest is ignored.
     """
     if records is None or len(records) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
@@ -106,13 +109,13 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
         header = _header(records)
         if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; anything else is looked at below
             if api_version < _FIRST_VERSION_WITH_ZSTD:
-                _refuse_zstd(header, api_version)
+                _refuse_codec(header, api_version)
             return header
     if not _whole_message_at(records, 0):
         raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
     header = _header(records)
     if api_version < _FIRST_VERSION_WITH_ZSTD:
-        _refuse_zstd(header, api_version)
+        _refuse_codec(header, api_version)
     if header.size < len(records) and _whole_message_at(records, header.size):
         raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
     return header
@@ -128,12 +131,19 @@ def _header(records: Buffer) -> BatchHeader:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
 
 
-def _refuse_zstd(header: BatchHeader, api_version: int) -> None:
+def _refuse_codec(header: BatchHeader, api_version: int) -> None:
+    """Before version 7 the codec is looked at with the request, later with the log."""
+    if header.compression > Compression.ZSTD:
+        raise _unassigned(header)
     if header.compression == Compression.ZSTD:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD}, the request is v{api_version}",
         )
+
+
+def _unassigned(header: BatchHeader) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.compression} is not assigned")
 
 
 def _whole_message_at(records: Buffer, pos: int) -> bool:
@@ -162,6 +172,7 @@ def validate_and_assign(
     api_version: int,
     checked: CheckedBatch | None = None,
     pace: Pace = UNHURRIED,
+    partition: object = "",
 ) -> ValidatedBatches:
     """Check batches for a leader's append and give them offsets from `base_offset` on and the leader epoch.
 
@@ -173,7 +184,9 @@ def validate_and_assign(
     """
     if origin is Origin.CLIENT:
         if checked is None:
-            checked = check_client_batch(records, pace, now_ms=now_ms, config=config, api_version=api_version)
+            checked = check_client_batch(
+                records, pace, now_ms=now_ms, config=config, api_version=api_version, partition=partition
+            )
         return _assign_checked(checked, base_offset, leader_epoch)
     return _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
 
@@ -231,12 +244,14 @@ def check_client_batch(
     compacted: bool | None = None,
     strict: bool = True,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
+    partition: object = "",
 ) -> CheckedBatch:
     """All checks of a client's batch that need no log, so that they can run on another thread.
 
     strict=False (`broker.validate.records=light`): the records inside are only checked if the topic's configuration
     needs it. compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more
-    than `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+    than `max_decompressed` bytes is MESSAGE_TOO_LARGE. partition: what stands for its name in the text of a
+    refusal.
 
     Raises ApiError, and TakesLong where `pace` ends it.
     """
@@ -254,7 +269,7 @@ def check_client_batch(
     else:
         walk = _walk_header_only(header, now_ms, config)
     if walk.null_keys or walk.bad_timestamps or header.attributes & TIMESTAMP_TYPE_MASK:
-        _refuse_bad_records(walk, header, now_ms, config)
+        _refuse_bad_records(walk, header, now_ms, config, partition)
     rebuilt = payload is not None and target != codec
     if payload is not None and rebuilt:
         batch = _rebuild(payload, header, target, walk, config, pace)
@@ -302,7 +317,7 @@ def _check_header(batch: _Batch, config: LogConfig) -> None:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch's bytes do not have its CRC {header.crc:#010x}")
     count, attributes = header.record_count, header.attributes
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.compression} is not assigned")
+        raise _unassigned(header)
     if count <= 0 or header.last_offset_delta + 1 != count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -345,17 +360,15 @@ def _walk(
     UNKNOWN_SERVER_ERROR (LogValidator.buildRecordsAndAssignOffsets, PartialDefaultRecord.key)."""
     header = batch.header
     bounded = not config.stamps_append_time
+    wanted: dict[str, Any] = {
+        "want_keys": compacted,
+        "min_timestamp": now_ms - config.message_timestamp_before_max_ms if bounded else None,
+        "max_timestamp": now_ms + config.message_timestamp_after_max_ms if bounded else None,
+        "pace": pace,
+    }
     try:
         payload = records_payload(batch.buf, batch.pos, header, max_bytes=max_decompressed, pace=pace)
-        walk = validate_records(
-            payload,
-            header,
-            want_keys=compacted,
-            min_timestamp=now_ms - config.message_timestamp_before_max_ms if bounded else None,
-            max_timestamp=now_ms + config.message_timestamp_after_max_ms if bounded else None,
-            consecutive=in_place,
-            pace=pace,
-        )
+        walk = validate_records(payload, header, consecutive=in_place, **wanted)
         if _limits_records(header.compression, config) and len(payload) > config.max_decompressed_message_bytes:
             _check_records(payload, header, config, pace)
     except PayloadTooLarge as exc:
@@ -363,7 +376,10 @@ def _walk(
     except UndecodablePayload as exc:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     except OffsetsNotConsecutive as exc:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
+        # Records without a key, which are refused by themselves, come first.
+        walk = validate_records(payload, header, **wanted) if compacted else Walk()
+        if not walk.null_keys:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     except InvalidRecords as exc:
         raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
     return payload, walk
@@ -401,21 +417,30 @@ def _in_bounds(timestamp: int, now_ms: int, config: LogConfig) -> bool:
     )
 
 
-def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> None:
+def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig, partition: object) -> None:
     """Null keys and timestamps; a bad timestamp decides the error code, as in Kafka. At most MOST_FAULTS records of
-    each kind are named, while Kafka names every one: a kilobyte can have a million."""
-    errors = dict.fromkeys(walk.null_keys, "no key, and the topic is compacted")
+    each kind are named, while Kafka names every one: a kilobyte can have a million. The texts are Kafka's, because
+    Java's producer puts them into its exception (LogValidator.processRecordErrors)."""
+    no_key = f"Compacted topic cannot accept message without key in topic partition {partition}"
+    errors = dict.fromkeys(walk.null_keys, no_key)
     code = ErrorCode.INVALID_RECORD
     bad_times = _bad_timestamps(walk, header, now_ms, config)
     for index, text in bad_times:
         if index not in errors:  # Kafka looks at the key first and names a record once
             errors[index] = text
             code = ErrorCode.INVALID_TIMESTAMP
-    if errors:
-        ordered = sorted(errors.items())
-        index, text = ordered[0]
-        more = f" and {len(ordered) - 1} more" if len(ordered) > 1 else ""
-        raise ApiError(code, f"record {index}: {text}{more}", record_errors=ordered)
+    if not errors:
+        return
+    ordered = sorted(errors.items())
+    if code == ErrorCode.INVALID_TIMESTAMP:
+        message = "One or more records have been rejected due to invalid timestamp"
+    else:
+        first = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in ordered[:3])
+        message = (
+            f"One or more records have been rejected due to {len(ordered)} record errors in total, and only showing "
+            f"the first three errors at most: [{first}]"
+        )
+    raise ApiError(code, message, record_errors=ordered)
 
 
 def _bad_timestamps(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> list[tuple[int, str]]:
@@ -424,23 +449,32 @@ def _bad_timestamps(walk: Walk, header: BatchHeader, now_ms: int, config: LogCon
         if config.stamps_append_time or header.max_timestamp == NO_TIMESTAMP:
             text = "a producer may not set the timestamp type LogAppendTime"
         elif not _in_bounds(header.max_timestamp, now_ms, config):
-            text = _out_of_bounds(header.max_timestamp, now_ms, config)
+            return [
+                (index, _out_of_bounds(index, header.max_timestamp, now_ms, config))
+                for index in range(min(header.record_count, MOST_FAULTS))
+            ]
         else:
             return []
         return [(index, text) for index in range(min(header.record_count, MOST_FAULTS))]
-    return [(index, _out_of_bounds(timestamp, now_ms, config)) for index, timestamp in walk.bad_timestamps]
+    return [(index, _out_of_bounds(index, timestamp, now_ms, config)) for index, timestamp in walk.bad_timestamps]
 
 
-def _out_of_bounds(timestamp: int, now_ms: int, config: LogConfig) -> str:
+def _out_of_bounds(index: int, timestamp: int, now_ms: int, config: LogConfig) -> str:
+    """The records of a client's batch have the offsets 0, 1, 2, ..."""
+    first = as_int64(now_ms - config.message_timestamp_before_max_ms)
+    last = as_int64(now_ms + config.message_timestamp_after_max_ms)
     return (
-        f"timestamp {timestamp} is not within {config.message_timestamp_before_max_ms} ms before and "
-        f"{config.message_timestamp_after_max_ms} ms after the broker's {now_ms}"
+        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within "
+        f"[{first}, {last}]"
     )
 
 
 def _rebuild(payload: bytes, header: BatchHeader, target: int, walk: Walk, config: LogConfig, pace: Pace) -> _Batch:
     """The same records with another codec, numbered 0, 1, 2, ... Producer fields are kept."""
-    header.base_timestamp, records = renumbered(payload, header, pace)
+    try:
+        header.base_timestamp, records = renumbered(payload, header, pace)
+    except NegativeTimestamp as exc:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     header.attributes = header.attributes & TRANSACTIONAL_MASK | target
     header.max_timestamp = walk.max_timestamp
     data = assemble(header, compress(target, records, _level(target, config), pace))

@@ -399,6 +399,29 @@ def test_delete_records_keeps_producers_and_lets_a_transaction_go_on(disk: Memor
     assert log.last_stable_offset == log.log_end_offset
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "start", "stable"),
+    [(0, 0, 1, 0), (0, 3, 2, 2), (0, 3, 3, 2), (0, 3, 4, 2), (3, 0, 1, 3), (2, 0, 3, 2), (0, 0, 2, 2)],
+)
+def test_where_an_open_transaction_lost_records_the_last_stable_offset_is_a_batch_start(
+    disk: MemoryDisk, before: int, after: int, start: int, stable: int
+) -> None:
+    """Measured on a live Kafka 4.4.0: records before the transaction's two, records after them, the log start."""
+    log = open_log(disk)
+    if before:
+        append(log, batch(*[b"a"] * before))
+    append(log, batch(b"b", b"b", pid=2, txn=True))
+    if after:
+        append(log, batch(*[b"c"] * after))
+    log.delete_records(start)
+    assert log.last_stable_offset == stable
+    assert (len(log.read(start, 100, bound=log.last_stable_offset)) > 0) == (start < stable)
+    append(log, batch(b"d"))
+    assert log.last_stable_offset == stable
+    end_transaction(log, 2, commit=False)
+    assert log.last_stable_offset == log.log_end_offset
+
+
 @pytest.mark.parametrize(("deleted", "known"), [(3, {1: 2, 2: 0}), (4, {})])
 def test_producers_outlive_their_records_until_a_start_finds_none(
     disk: MemoryDisk, deleted: int, known: dict[int, int]

@@ -8,6 +8,7 @@ What may differ and is not compared: times, addresses, sizes of the volume, and 
 from __future__ import annotations
 
 import re
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.records import CorruptBatch, Record, build_batch, decode_records, iter_batches
+from minibroker_protocol.records import CorruptBatch, Record, build_batch, decode_records, iter_batches, write_crc
 from minibroker_protocol.structs import Struct
 
 NOT_COMPARED = frozenset(
@@ -154,10 +155,17 @@ def for_side(value: Any, side: Side, kind: str | None = None) -> Any:
         return [for_side(item, side, kind) for item in value]
     if isinstance(value, Batch):
         records = [Record(key=None, value=b"v%d" % i, timestamp=value.timestamp) for i in range(value.count)]
-        return build_batch(
+        batch = build_batch(
             records, producer_id=side.own_of(PRODUCER, value.producer_id), producer_epoch=value.producer_epoch,
             base_sequence=value.sequence, transactional=value.transactional,
         )  # fmt: skip
+        if value.header is None:
+            return batch
+        position, code, number = value.header
+        changed = bytearray(batch)
+        struct.pack_into(f">{code}", changed, position, number)
+        write_crc(changed, 0, len(changed))
+        return bytes(changed)
     return value if kind is None else side.own_of(kind, value)
 
 
@@ -272,7 +280,9 @@ class Lockstep:
         self.sides = sides
         self.random, self.seed = Random(seed), seed
         self.report = Report()
-        self._rounds = 0
+        self.round_number = 0
+        self.subject = ""
+        """What the next request is about, for a report; set by who chooses it."""
         unknown = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
         listed = [{k.api_key: k for k in side.ask(unknown, 3).api_keys} for side in self.sides]
         self.table: dict[str, tuple[Api, int, int]] = {}
@@ -289,13 +299,13 @@ class Lockstep:
         """`requests` of one API, with others of its family in between."""
         family = next((f for f in FAMILIES if focus in f), (focus, "CreateTopics", "InitProducerId", "Produce"))
         while self.report.requests[focus] < requests:
-            with self.round(focus, f"{self.seed}x{self._rounds + 1}_") as world:
+            with self.round(focus, f"{self.seed}x{self.round_number + 1}_") as world:
                 self._ask_for(focus, family, requests, world)
 
     @contextmanager
     def round(self, focus: str, number: str) -> Iterator[World]:
         """Topics and names of its own, which are gone afterwards, as are settings of the broker."""
-        self._rounds += 1
+        self.round_number += 1
         self._forget_broker_configs()
         world = World(number)
         self._prepare(world)
@@ -420,14 +430,18 @@ class Lockstep:
             left -= 0.01
 
     def _step(self, name: str, world: World) -> bool:
-        """One request; False after a difference."""
+        """One random request; False after a difference."""
         api, low, high = self.table[name]
         version = self.random.randint(low, high)
-        request = Requests(name, api.request, version, self.random, world).make()
+        return self.step(name, version, Requests(name, api.request, version, self.random, world).make(), world)
+
+    def step(self, name: str, version: int, request: Any, world: World) -> bool:
+        """One request to both; False after a difference."""
         answers = [self.answer(side, request, version) for side in self.sides]
         self.report.requests[name] += 1
-        self.answered(name, version, request, *answers)
-        ours, theirs = ([a, None] if isinstance(a, str) else ["answer", a] for a in answers)
+        told = answers[0], answers[-1]
+        self.answered(name, version, request, *told)
+        ours, theirs = ([a, None] if isinstance(a, str) else ["answer", a] for a in told)
         found = (
             f"{name} outcome: {theirs[0]} | {ours[0]}" if ours[0] != theirs[0] else class_of(name, ours[1], theirs[1])
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import ANSWER_SECONDS, Lockstep, Side
+from lockstep_integers import ask_all, sample_of
 from lockstep_requests import Batch
 from memory_cluster import MemoryCluster
 
@@ -22,10 +23,15 @@ from minibroker_protocol.dsl import Request
 from minibroker_protocol.shapes import Shapes
 from minibroker_protocol.structs import Struct
 
-FILE = Path(__file__).parents[1] / "golden" / "answers-of-kafka-4.4.0.json"
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILE = GOLDEN / "answers-of-kafka-4.4.0.json"
+INTEGERS = GOLDEN / "integers-of-clients-kafka-4.4.0.json"
+"""The same for requests of `lockstep_integers`, a few of each API."""
 BOTH = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 OURS = BOTH | {"group.consumer.assignment.interval.ms": "1000"}
 _STEP_MS = 5.0
+_ROUNDS_OF_INTEGERS = 1
+"""What is kept of an API: each begins with several other requests."""
 
 Step = list[Any]
 """API, version, request, answer."""
@@ -33,19 +39,19 @@ Rounds = list[tuple[str, list[Step]]]
 """The number of each, which its names have in them, and its steps."""
 
 
-def read() -> dict[str, Rounds]:
+def read(file: Path = FILE) -> dict[str, Rounds]:
     """By the API that was tried, with others of its family in between."""
-    return {api: [(number, steps) for number, steps in rounds] for api, rounds in json.loads(FILE.read_text()).items()}
+    return {api: [(number, steps) for number, steps in rounds] for api, rounds in json.loads(file.read_text()).items()}
 
 
-def write(kept: dict[str, Rounds]) -> None:
+def write(kept: dict[str, Rounds], file: Path) -> None:
     """A step a line."""
 
     def of_round(number: str, steps: list[Step]) -> str:
         return f'["{number}", [\n' + ",\n".join(json.dumps(step, separators=(",", ":")) for step in steps) + "]]"
 
     apis_ = [f'"{api}": [' + ",\n".join(of_round(*one) for one in rounds) + "]" for api, rounds in kept.items()]
-    FILE.write_text("{" + ",\n".join(apis_) + "}\n")
+    file.write_text("{" + ",\n".join(apis_) + "}\n")
 
 
 class MemorySide(Side):
@@ -150,17 +156,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--requests", type=int, default=12, help="of each API")
+    parser.add_argument("--integers", action="store_true", help="of lockstep_integers, into their own file")
     arguments = parser.parse_args()
+    file = INTEGERS if arguments.integers else FILE
     kept: dict[str, Rounds] = {}
     with real_kafka("".join(f"{name}={value}\n" for name, value in BOTH.items())) as kafka:
         table = Recording(kafka, 0).table
         for number, api in enumerate(table):
             recording = Recording(kafka, 1000 * arguments.seed + number)
-            recording.run(api, arguments.requests)
-            kept[api] = _reproducible(api, recording.rounds)
+            if arguments.integers:
+                ask_all(recording, sample_of(*recording.table[api], arguments.requests))
+            else:
+                recording.run(api, arguments.requests)
+            rounds = recording.rounds[:_ROUNDS_OF_INTEGERS] if arguments.integers else recording.rounds
+            kept[api] = _reproducible(api, rounds)
+            if not kept[api]:
+                del kept[api]  # without an integer
+                continue
             steps = sum(len(steps) for _, steps in kept[api])
             print(f"{api}: {steps} of {sum(recording.report.requests.values())} steps", flush=True)
-            write(kept)
+            write(kept, file)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,10 @@ def symbol(kind: str, index: int) -> Any:
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch whose producer id is a symbol, or none (-1)."""
+    """A record batch whose producer id is a symbol, or none (-1).
+
+    header: position, type and value of an integer that is written over in its header, before the checksum is made.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -45,6 +48,7 @@ class Batch:
     count: int
     transactional: bool
     timestamp: int
+    header: Sequence[Any] | None = None
 
 
 @dataclass

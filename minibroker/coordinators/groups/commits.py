@@ -11,7 +11,7 @@ from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is
 from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.fields import NO_ID
+from minibroker_protocol.fields import NO_ID, as_int64
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
 TXN_OFFSET_COMMIT_WITH_EPOCHS = 6
@@ -132,7 +132,7 @@ class OffsetDecisions:
         """
         check = self._checked(commit)
         config, now_ms = self._env.config(), self._env.now_ms()
-        expire = -1 if commit.retention_time_ms == -1 else now_ms + commit.retention_time_ms
+        expire = -1 if commit.retention_time_ms == -1 else as_int64(now_ms + commit.retention_time_ms)
         records: list[CoordinatorRecord] = []
         results: Committed = []
         for topic in commit.topics:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minibroker_protocol.fields import as_int64
+
 from .batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
 
     from .batch import Buffer
     from .walk import Record
-
-_INT64 = 1 << 64
-_INT64_SIGN = 1 << 63
 
 
 _NULL = encode_varint(-1)
@@ -75,9 +74,7 @@ def encode_records(records: Sequence[Record], *, base_timestamp: int, base_offse
     records' own offsets."""
     parts: list[bytes] = []
     for i, record in enumerate(records):
-        delta = record.timestamp - base_timestamp
-        if not -_INT64_SIGN <= delta < _INT64_SIGN:
-            delta = (delta + _INT64_SIGN) % _INT64 - _INT64_SIGN
+        delta = as_int64(record.timestamp - base_timestamp)
         parts.append(encode_record(record, delta, i if base_offset is None else record.offset - base_offset))
     return b"".join(parts)
 

@@ -39,6 +39,9 @@ class PayloadTooLarge(UndecodablePayload):
     """The payload decompresses to more than the caller allows."""
 
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # with the one method that there is
+_GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
+_IGNORED_AFTER_GZIP = 18  # fewer bytes than a member has; Java does not look at them
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
@@ -142,10 +145,11 @@ def _gzip_compress(data: Buffer, level: int, pace: Pace) -> bytes:
 
 
 def _gzip_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
+    """Bytes after the end are ignored unless they begin another member, as Java's GZIPInputStream does."""
     out: list[bytes] = []
     left = max_bytes
     rest: Buffer = data
-    while rest or not out:
+    while not out or (len(rest) > _IGNORED_AFTER_GZIP and _begins_member(rest)):
         engine = zlib.decompressobj(wbits=31)
         while not engine.eof:
             try:
@@ -163,6 +167,27 @@ def _gzip_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
                 pace(_PIECE // _BYTES_PER_STEP)
         rest = engine.unused_data
     return out[0] if len(out) == 1 else b"".join(out)
+
+
+def _begins_member(data: Buffer) -> bool:
+    """Whether `data` begins with the whole header of a gzip member (RFC 1952)."""
+    head = bytes(data[:10])
+    if len(head) < 10 or head[:3] != _GZIP_MAGIC:
+        return False
+    flags, end = head[3], 10
+    if flags & _GZIP_EXTRA:
+        end += 2 + int.from_bytes(data[end : end + 2], "little")
+    for part in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & part:
+            end = bytes(data).find(0, end) + 1
+            if end == 0:
+                return False
+    if flags & _GZIP_HEADER_CRC:
+        checksum = zlib.crc32(data[:end]) & 0xFFFF
+        if int.from_bytes(data[end : end + 2], "little") != checksum:
+            return False
+        end += 2
+    return end <= len(data)
 
 
 def _snappy_compress(data: Buffer) -> bytes:

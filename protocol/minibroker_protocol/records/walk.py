@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.fields import as_int64
+
 from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import Compression, PayloadTooLarge, decompress
 from .old_format import old_records, whole_header
@@ -31,7 +34,6 @@ _COPIED_PER_DECOMPRESSED = 8
 """How much faster bytes are copied than decompressed, at the least."""
 _SMALLEST_RECORD = 7
 """Bytes of a record with nothing in it: its size, attributes, two deltas, null key, null value, no headers."""
-_INT64_SIGN = 1 << 63
 _LONGER = 64
 _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(256))
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
@@ -76,6 +78,10 @@ class Record:
 
 class OffsetsNotConsecutive(InvalidRecords):
     """Offset deltas are not 0, 1, 2, ... in a batch where they must be."""
+
+
+class NegativeTimestamp(Malformed):
+    """A record's timestamp is negative, and not -1."""
 
 
 class Walk:
@@ -123,13 +129,6 @@ def records_payload(
         return decompress(codec, data, most)
     except PayloadTooLarge:
         raise TakesLong(f"decompresses to more than {most} bytes") from None
-
-
-def _signed(timestamp: int) -> int:
-    """A sum of two int64 as Java has it: wrapped."""
-    if -_INT64_SIGN <= timestamp < _INT64_SIGN:
-        return timestamp
-    return (timestamp + _INT64_SIGN) % INT64 - _INT64_SIGN
 
 
 def _premature_end(index: int, count: int) -> InvalidRecords:
@@ -187,7 +186,7 @@ def validate_records(
     if fixed_time:
         walk.max_timestamp = header.max_timestamp
     elif count > 0:
-        walk.max_timestamp, walk.max_timestamp_index = _signed(base + walking.best), walking.best_index
+        walk.max_timestamp, walk.max_timestamp_index = as_int64(base + walking.best), walking.best_index
     return walk
 
 
@@ -298,7 +297,7 @@ class _Walking:
                 if n > best:
                     best, best_index = n, i
                 if (n < low or n > high) and self.base + n != NO_TIMESTAMP:
-                    self.walk.bad_timestamps.append((i, _signed(self.base + n)))
+                    self.walk.bad_timestamps.append((i, as_int64(self.base + n)))
                 n = one[data[p]]
                 if n < longer:
                     p += 1
@@ -394,7 +393,7 @@ def decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
                 raise _wrong_size(i, size, end - p)
             timestamp, p = varlong(data, p + 1)
             offset, p = varint(data, p)
-            timestamp = _signed(base_timestamp + timestamp) if fixed_timestamp is None else fixed_timestamp
+            timestamp = as_int64(base_timestamp + timestamp) if fixed_timestamp is None else fixed_timestamp
             key = value = None
             n, p = varint(data, p)
             if n >= 0:
@@ -476,25 +475,29 @@ def each_timestamp(buf: Buffer, pos: int, header: BatchHeader, pace: Pace = UNHU
         return
     fixed = header.max_timestamp if header.log_append_time else None
     for timestamp, offset, _, _ in each_delta(records_payload(buf, pos, header, pace=pace), header, pace):
-        yield header.base_offset + offset, _signed(header.base_timestamp + timestamp) if fixed is None else fixed
+        yield header.base_offset + offset, as_int64(header.base_timestamp + timestamp) if fixed is None else fixed
 
 
 def renumbered(data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> tuple[int, bytearray]:
     """The same records with offset deltas 0, 1, 2, ... and timestamp deltas from the first one's time: (that, bytes).
 
-    For a payload that was walked. Raises as `each_delta` does.
+    For a payload that was walked. Raises as `each_delta` does, and NegativeTimestamp: MemoryRecordsBuilder, which
+    writes the records anew in Kafka, takes none but -1.
     """
     out = bytearray()
     first = 0
+    base = header.base_timestamp
     for index, (timestamp, _, begin, end) in enumerate(each_delta(data, header, pace)):
         if index == 0:
             first = timestamp
-        deltas = encode_varint(_signed(timestamp - first)) + encode_varint(index)
+        if as_int64(base + timestamp) < NO_TIMESTAMP:
+            raise NegativeTimestamp(f"record {index}: timestamp {as_int64(base + timestamp)} cannot be written anew")
+        deltas = encode_varint(as_int64(timestamp - first)) + encode_varint(index)
         out += encode_varint(1 + len(deltas) + end - begin)
         out += b"\0"  # attributes, unused
         out += deltas
         out += data[begin:end]
-    return _signed(header.base_timestamp + first), out
+    return as_int64(base + first), out
 
 
 def _decode_headers(data: bytes, p: int, stop: int, index: int, out: list[RecordHeader]) -> int:

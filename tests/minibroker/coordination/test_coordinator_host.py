@@ -66,7 +66,13 @@ class Story:
         self.loads = ManualTimers()
         self.shards: list[WrittenDown] = []
         self.host: CoordinatorHost[WrittenDown] = CoordinatorHost(
-            "t", lambda: 1, self.shard, self.one.timers, self.loads, replay_on_append=replay_on_append
+            "t",
+            lambda: 1,
+            self.shard,
+            self.one.timers,
+            self.loads,
+            replay_on_append=replay_on_append,
+            base_sequence=0,
         )
 
     def shard(self, index: int, leader_epoch: int) -> WrittenDown:

@@ -126,15 +126,21 @@ def test_a_batch_that_decompresses_to_too_much_is_refused(held: Held) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "base_timestamp", "code"),
-    [("compact", NOW, ErrorCode.INVALID_RECORD), ("delete", NOW * 2, ErrorCode.INVALID_TIMESTAMP)],
+    ("policy", "base_timestamp", "code", "text"),
+    [
+        ("compact", NOW, ErrorCode.INVALID_RECORD, "rejected due to 1000 record errors in total"),
+        ("delete", NOW * 2, ErrorCode.INVALID_TIMESTAMP, "rejected due to invalid timestamp"),
+    ],
 )
-def test_no_more_than_a_thousand_records_are_named(policy: str, base_timestamp: int, code: ErrorCode) -> None:
+def test_no_more_than_a_thousand_records_are_named(
+    policy: str, base_timestamp: int, code: ErrorCode, text: str
+) -> None:
     cluster = MemoryCluster(topics={"t": 1}, config={"log.cleanup.policy": policy})
     batch = without_keys(20_000, base_timestamp=base_timestamp)
     answer = cluster.call(produce("t", batch), ProduceResponse, 9).responses[0].partition_responses[0]
     assert (answer.error_code, len(answer.record_errors)) == (code, 1000)
-    assert "and 999 more" in (answer.error_message or "")
+    assert text in (answer.error_message or "")
+    assert len(answer.error_message or "") < 1000
     cluster.stop()
 
 

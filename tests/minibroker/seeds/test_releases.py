@@ -14,6 +14,12 @@ from minibroker.releases.chain import RELEASES
 from minibroker.server.options import make_options
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 Start = Callable[..., SeedClient]
@@ -56,12 +62,35 @@ def test_what_is_listed_is_served_and_nothing_above(start: Start, name: str) -> 
 
 
 def test_a_release_without_an_api_closes_the_connection(start: Start) -> None:
-    client = _as(start, "3.9")
+    client = _as(start, "2.8")
     assert client.described("nobody").error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND  # always served
     from minibroker_protocol.messages.metadata import DescribeTopicPartitionsRequest
 
     with pytest.raises(CloseConnection):
         client.cluster.send(DescribeTopicPartitionsRequest(topics=[]), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "code"),
+    [
+        ("3.9", {}, ErrorCode.UNSUPPORTED_VERSION),
+        ("3.9", {"group.coordinator.rebalance.protocols": "classic,consumer"}, OK),
+        ("4.0", {}, OK),
+    ],
+)
+def test_the_protocol_of_consumer_groups_is_off_in_3_9(
+    start: Start, name: str, settings: dict[str, str], code: ErrorCode
+) -> None:
+    """As live ones of 3.9.2 and 4.0.2 answered."""
+    release = RELEASES[name]
+    given = {key: value for key, value in release.settings.items() if value is not None} | settings
+    cluster = start(release.semantics, given, transaction_version=release.semantics.transaction_version).cluster
+    cluster.call(FindCoordinatorRequest(key="g", key_type=0), FindCoordinatorResponse, 1)
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="A", member_epoch=0, subscribed_topic_names=[TOPIC], topic_partitions=[],
+        rebalance_timeout_ms=1000,
+    )  # fmt: skip
+    assert cluster.call(join, ConsumerGroupHeartbeatResponse, 0).error_code == code
 
 
 @pytest.mark.parametrize(("name", "highest"), [("2.3", 2), ("2.8", 3), ("4.3", 4)])

@@ -149,6 +149,42 @@ def test_gzip_that_is_cut_off_behind_a_piece_is_undecodable() -> None:
             decompress(1, packed[:-cut], 4 * 1024 * 1024)
 
 
+MEMBER = gzip.compress(b"two", mtime=0)
+NAMED = MEMBER[:3] + b"\x1e" + MEMBER[4:10] + b"\2\0ex" + b"name\0" + b"comment\0"
+NAMED += (zlib.crc32(NAMED) & 0xFFFF).to_bytes(2, "little") + MEMBER[10:]
+
+
+@pytest.mark.parametrize(
+    ("after", "more"),
+    [
+        (b"x", b""),
+        (b"\0" * 5, b""),
+        (b"garbage" * 9, b""),
+        (b"\0" * 40, b""),
+        (MEMBER[:9], b""),
+        (gzip.compress(b"")[:18], b""),
+        (MEMBER[:2] + b"\x07" + MEMBER[3:], b""),
+        (NAMED[:-len(MEMBER[10:]) - 3] + b"x" * 40, b""),
+        (NAMED[:26] + b"x" * 30, b""),
+        (MEMBER, b"two"),
+        (NAMED, b"two"),
+        (MEMBER + b"garbage", b"two"),
+    ],
+    ids=["a byte", "zeros", "text", "many zeros", "half a header", "too few", "another method", "a wrong checksum",
+         "an endless name", "a member", "a member with a name", "a member and text"],
+)  # fmt: skip
+def test_bytes_after_gzip_are_ignored_unless_they_are_a_member(after: bytes, more: bytes) -> None:
+    """As a live Kafka 4.4.0 takes such batches, and java.util.zip.GZIPInputStream reads them."""
+    assert decompress(1, gzip.compress(b"one") + after, 10) == b"one" + more
+
+
+def test_a_second_member_that_is_broken_is_an_error() -> None:
+    with pytest.raises(UndecodablePayload):
+        decompress(1, gzip.compress(b"one") + MEMBER[:10] + b"\xff" * 20, 10)
+    with pytest.raises(UndecodablePayload):
+        decompress(1, gzip.compress(b"one") + gzip.compress(bytes(range(256)), mtime=0)[:40], 1000)
+
+
 def test_gzip_of_several_members() -> None:
     assert decompress(1, gzip.compress(b"one") + gzip.compress(b"two"), 6) == b"onetwo"
     with pytest.raises(PayloadTooLarge):
