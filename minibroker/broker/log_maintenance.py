@@ -34,15 +34,12 @@ class LogMaintenance:
         self._repeat("producers", settings.get_int("producer.id.expiration.check.interval.ms"), self.expire_producers)
         cleaner = self.cleaner
         self._repeat("compaction", settings.get_int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
-        for name, interval_ms, write in (
-            ("checkpoints", settings.get_int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
-            (
-                "watermarks",
-                settings.get_int("replica.high.watermark.checkpoint.interval.ms"),
-                self.write_high_watermarks,
-            ),
+        for name, key, write in (
+            ("recovery points", "log.flush.offset.checkpoint.interval.ms", self.write_recovery_points),
+            ("log starts", "log.flush.start.offset.checkpoint.interval.ms", self.write_log_starts),
+            ("watermarks", "replica.high.watermark.checkpoint.interval.ms", self.write_high_watermarks),
         ):
-            self._every(name, write, partial(timers.call_later, interval_ms))
+            self._every(name, write, partial(timers.call_later, settings.get_int(key)))
 
     def stop(self) -> None:
         self._sweeps.close()
@@ -81,9 +78,11 @@ class LogMaintenance:
         now_ms = self._broker.clock.now_ms()
         self._sweep(lambda partition: partition.is_open and partition.log.producers.expire(now_ms))
 
-    def write_checkpoints(self) -> None:
-        """Recovery points, log starts and high watermarks."""
-        self._write(self._broker.directory.write_checkpoints)
+    def write_recovery_points(self) -> None:
+        self._write(self._broker.directory.write_recovery_points)
+
+    def write_log_starts(self) -> None:
+        self._write(self._broker.directory.write_log_starts)
 
     def write_high_watermarks(self) -> None:
         self._write(self._broker.directory.write_high_watermarks)

@@ -260,7 +260,7 @@ class DataDirectory:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def note(self, logs: Iterable[PartitionLog]) -> None:
-        """Takes over the offsets of open logs, for the next :meth:`write_checkpoints`."""
+        """Takes over the offsets of open logs, for the next write of a checkpoint."""
         for log in logs:
             key = (log.topic, log.partition)
             self.recovery_points[key] = log.recovery_point
@@ -274,6 +274,12 @@ class DataDirectory:
         """Writes recovery points, log starts and high watermarks; slow when synced, may run on another thread."""
         for name in CHECKPOINTS:
             self._write(name, sync=sync)
+
+    def write_recovery_points(self, *, sync: bool = True) -> None:
+        self._write(RECOVERY_POINT, sync=sync)
+
+    def write_log_starts(self, *, sync: bool = True) -> None:
+        self._write(LOG_START_OFFSET, sync=sync)
 
     def write_high_watermarks(self, *, sync: bool = True) -> None:
         self._write(HIGH_WATERMARK, sync=sync)
