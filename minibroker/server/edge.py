@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.handlers.dispatch import Dispatch
 from minibroker.kernel.logs import get_logger
@@ -14,6 +15,9 @@ from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers, Waiting
 from minibroker_protocol.fields import Buffer
+
+if TYPE_CHECKING:
+    from minibroker.server.tls_acceptor import TlsAcceptor
 
 log = get_logger(__name__)
 
@@ -69,7 +73,8 @@ class Edge:
         self.holding: set[Connection] = set()
         self.connection_log = ConnectionLog(loop)
         self._opened = 0
-        self._servers: list[tuple[asyncio.Server, Dispatch]] = []
+        self._servers: list[tuple[asyncio.Server | TlsAcceptor, Dispatch]] = []
+        self._acceptors: list[TlsAcceptor] = []
         self._served: list[Dispatch] = []
         self._awaited: set[Connection] = set()
         self._all_drained: asyncio.Event | None = None
@@ -88,11 +93,28 @@ class Edge:
     async def listen(self, listener: socket.socket, dispatch: Dispatch, security: ListenerSecurity = OPEN) -> None:
         """Serve the bound and listening socket; it belongs to this object from now on."""
         self._served.append(dispatch)  # before the first connection can come
-        server = await self.loop.create_server(
-            lambda: Connection(self, dispatch, security), sock=listener, backlog=self.limits.backlog, ssl=security.tls
+        self._servers.append(
+            (await self._server(listener, lambda: Connection(self, dispatch, security), security), dispatch)
         )
-        self._servers.append((server, dispatch))
         self._watch_idle()
+
+    async def _server(
+        self, listener: socket.socket, protocol: Callable[[], Connection], security: ListenerSecurity
+    ) -> asyncio.Server | TlsAcceptor:
+        if security.tls is None:
+            return await self.loop.create_server(protocol, sock=listener, backlog=self.limits.backlog)
+        from minibroker.server.tls_acceptor import TlsAcceptor
+
+        if "Proactor" in type(self.loop).__name__:  # of Windows, which cannot watch a socket
+            return await self.loop.create_server(protocol, sock=listener, backlog=self.limits.backlog, ssl=security.tls)
+        listener.listen(self.limits.backlog)
+        acceptor = TlsAcceptor(self.loop, listener, security.tls, protocol, self._is_full, self.connection_log.say)
+        self._acceptors.append(acceptor)
+        return acceptor
+
+    def _is_full(self) -> bool:
+        handshakes = sum(acceptor.handshakes for acceptor in self._acceptors)
+        return len(self.connections) + handshakes >= self.limits.max_connections
 
     def unlisten(self, dispatch: Dispatch) -> None:
         """Close what listens for `dispatch`, and its connections without another word."""
@@ -252,6 +274,8 @@ class Edge:
         for server, _ in servers:
             server.close()
         self._all_drained = asyncio.Event()
+        for acceptor in self._acceptors:
+            await acceptor.ended()
 
     async def drain(self, grace_seconds: float) -> None:
         """Begin no further request, and wait at most this long for responses to requests that changed something."""
