@@ -18,12 +18,14 @@ _UNKNOWN = -2
 
 
 class LogVerdict(NamedTuple):
-    """What was found, and the log's transactions, open ones included, for the rules that compare partitions."""
+    """What was found, and for the rules that compare partitions the log's transactions, open ones included. `plain`: of
+    each producer the first run outside a transaction and without the transactional bit."""
 
     facts: r.LogFacts
     end_offset: int
     findings: list[r.Finding]
     transactions: list[r.Transaction]
+    plain: list[r.Run]
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,7 @@ class _LogJudge:
         self._last_of: dict[int, tuple[int, int]] = {}  # producer with an open transaction -> its last data
         self._found: list[r.Finding] = []
         self._transactions: list[r.Transaction] = []
+        self._plain: dict[int, r.Run] = {}
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
         self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
 
@@ -80,7 +83,7 @@ class _LogJudge:
         self._open_transactions()
         self._index_leftovers(end)
         self._found += judge_files(self._rows, end, epochs_fall=any(one.rule == "leader-epoch" for one in self._found))
-        return LogVerdict(self._facts, end, self._found, self._transactions)
+        return LogVerdict(self._facts, end, self._found, self._transactions, [*self._plain.values()])
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
         self._found.append(finding_at(rule, row, message))
@@ -183,6 +186,8 @@ class _LogJudge:
         if known.txn is None:
             if run.transactional:
                 known.txn = run
+            else:
+                self._plain.setdefault(run.producer_id, run)
         elif not run.transactional:
             reason = f"not transactional, while the transaction from offset {known.txn.first_offset} is open"
             self._report("outside-transaction", run, reason)

@@ -22,7 +22,8 @@ class Moments:
     """When the logs of an audit were read.
 
     Of a running cluster, `LogFacts.settled_offset` tells it exactly. Logs of one directory that was closed are of one
-    moment. Logs of other directories are up to `apart_ms` apart; 0: they are of one moment, as in a simulation.
+    moment, which is not before the newest time in it. Logs of other directories are up to `apart_ms` apart; 0: they are
+    of one moment, as in a simulation.
     `newest_ms`: data directory -> the latest time that a broker wrote in it.
     """
 
@@ -44,7 +45,8 @@ class Moments:
 
     def written_before(self, time_ms: int, fact: r.LogFacts) -> bool:
         """Whether what brokers wrote at this time was written before the log was read."""
-        return self.together(fact) or time_ms < self._newest.get(fact.log.root, 0) - self._apart
+        apart = CLOCKS_MS if fact.clean else self._apart
+        return self.together(fact) or time_ms < self._newest.get(fact.log.root, 0) - apart
 
     def decided_before(self, marker: r.Transaction, fact: r.LogFacts, last_known_ms: int) -> bool:
         """Whether the decision of a marker was written before the coordinators' logs were read, which know states of
@@ -52,7 +54,7 @@ class Moments:
         if self.together(fact) or marker.end_timestamp + CLOCKS_MS < last_known_ms:
             return True
         newest = max((self._newest.get(root, 0) for root in self._roots), default=0)
-        return marker.end_timestamp < newest - self._apart
+        return marker.end_timestamp < newest - (CLOCKS_MS if self._closed else self._apart)
 
     @property
     def oldest_ms(self) -> int:

@@ -72,6 +72,7 @@ def judge_verdicts(
         states,
         facts,
         commits=commits,
+        plain=[run for verdict in verdicts for run in verdict.plain],
         coordinators_complete=coordinators_whole(facts),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,

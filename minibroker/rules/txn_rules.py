@@ -160,13 +160,14 @@ def judge_transactions(
     facts: Iterable[r.LogFacts] = (),
     *,
     commits: Iterable[r.CommittedOffset] = (),
+    plain: Iterable[r.Run] = (),
     coordinators: TxnLogs | None = None,
     coordinators_complete: bool = False,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     moments: Moments | None = None,
 ) -> list[r.Finding]:
-    """Judges the transactions of any number of producers, all rows of each.
+    """Judges the transactions of any number of producers, all rows of each, `plain` as of `LogVerdict`.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
     when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read. `moments`:
@@ -182,6 +183,7 @@ def judge_transactions(
         by_place[transaction.log, transaction.producer_id].append(transaction)
     judge.run(by_place)
     judge.offsets(by_place, commits)
+    judge.plain(plain, by_place)
     return judge.found
 
 
@@ -251,7 +253,35 @@ class _TxnJudge:
                 best, least = pairing, pairing.breaches
             if not least:
                 break
-        return self._tell(best, fact, found)
+        torn = self._tell(best, fact, found)
+        for decision, txn in best.pairs:
+            if txn.outcome == decision.outcome:
+                span = decision.start_timestamp, decision.timestamp
+                torn = self._ended_before(marked, txn, *span, decision.transactional_id) or torn
+        return torn
+
+    def _ended_before(
+        self, marked: list[r.Transaction], last: r.Transaction, start: int, end: int, transactional_id: str
+    ) -> bool:
+        """Records of a transaction to which another marker gave the other outcome between its start and its end, as
+        kafka-transactions.sh does; `last` is the coordinator's marker."""
+        found = [
+            txn
+            for txn in marked
+            if txn.marker_offset < last.marker_offset
+            and txn.first_offset >= 0
+            and txn.outcome not in (last.outcome, "")
+            and 0 <= start < txn.end_timestamp <= end
+            and txn.start_timestamp >= start
+            and txn.producer_epoch in (last.marker_epoch, last.marker_epoch - 1)
+        ]
+        for txn in found:
+            reason = (
+                f"the coordinator decided {last.outcome}, but the marker at offset {txn.marker_offset}, "
+                f"which is not its own, gave these records {txn.outcome}"
+            )
+            self._report("torn-transaction", txn, reason, transactional_id)
+        return bool(found)
 
     def _ends(
         self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts
@@ -407,6 +437,8 @@ class _TxnJudge:
                 f"the coordinator's last word is {state.state}, the marker at {txn.marker_offset} says {txn.outcome}"
             )
             self._report("torn-transaction", txn, reason, state.transactional_id)
+        elif txn.marker_epoch == state.producer_epoch and since:
+            self._ended_before(marked, txn, state.start_timestamp, state.update_timestamp, state.transactional_id)
 
     def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction]) -> None:
         reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
@@ -482,6 +514,24 @@ class _TxnJudge:
         if waited <= timeout + GRACE_MS:
             return None
         return "hanging-transaction", f"open for {waited / 1000:.0f} s, its timeout is {timeout / 1000:.0f} s"
+
+    def plain(self, runs: Iterable[r.Run], by_place: Mapping[tuple[r.Log, int], Sequence[r.Transaction]]) -> None:
+        """Batches without the transactional bit. Producer ids of transactional ids are for nothing else, and no other
+        producer gets them. A marker alone says so too, unless all the ids are known."""
+        transactional = {
+            producer_id
+            for (_, producer_id), found in by_place.items()
+            if not self._known.whole or any(txn.first_offset >= 0 for txn in found)
+        }
+        for run in runs:
+            held = self._known.held.get(run.producer_id, ())
+            if held or run.producer_id in transactional:
+                name = held[-1].state.transactional_id if held else ""
+                reason = (
+                    f"producer {run.producer_id} has transactions{f' ({name})' if name else ''}, "
+                    "and this is in none: readers get it at once, whatever becomes of them"
+                )
+                self.found.append(finding_at("not-transactional", run, reason, transactional_id=name))
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

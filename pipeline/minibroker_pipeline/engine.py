@@ -84,7 +84,7 @@ class SparkAudit:
         transactions = verdicts.flatMap(lambda verdict: verdict.transactions)
         findings = [
             verdicts.flatMap(lambda verdict: verdict.findings),
-            self._judge_producers(read, transactions, as_of),
+            self._judge_producers(read, verdicts, transactions, as_of),
         ]
         if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
             findings.append(self._by_id(read).flatMap(lambda pair: judge_states(pair[1])))
@@ -110,7 +110,7 @@ class SparkAudit:
         rows = facts.union(_of_kind(read, LOG_ROWS)).groupByKey(self._width)
         return rows.map(partial(_judge_log, as_of_ms=as_of)).persist()
 
-    def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
+    def _judge_producers(self, read: Any, verdicts: Any, transactions: Any, as_of: int | None) -> Any:
         plan = self._plan
         judge = partial(
             _judge_producer,
@@ -120,7 +120,7 @@ class SparkAudit:
             max_timeout_ms=plan.max_timeout_ms,
             moments=self._moments,
         )
-        rows = [transactions]
+        rows = [transactions, verdicts.flatMap(lambda verdict: verdict.plain)]
         if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
             rows.append(self._by_id(read).flatMap(partial(_coordinators, moments=self._moments)))
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
@@ -293,6 +293,7 @@ def _judge_producer(
         transactions,
         facts=[fact for place in sorted(wanted) for fact in places.value.get(place, ())],
         commits=[row for row in rows if isinstance(row, r.CommittedOffset)],
+        plain=[row for row in rows if isinstance(row, r.Run)],
         coordinators=TxnLogs(decisions, {pair[0]: held}, whole),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,

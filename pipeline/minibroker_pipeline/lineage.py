@@ -15,7 +15,7 @@ from typing import Any
 from minibroker.rules.history_rules import RecordPosition, judge_lineage
 from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, LogFacts, Transaction
-from minibroker_pipeline.files import Files, Part
+from minibroker_pipeline.files import Files, NotReadable, Part
 from minibroker_pipeline.outcomes import Outcomes
 from minibroker_pipeline.reading import PlainRecord, read_records
 from minibroker_pipeline.topics import Topics
@@ -61,12 +61,19 @@ def lineage_of(text: str, key: str, group: str | None) -> Lineage:
 def consumed(
     lineage: Lineage, commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]
 ) -> Bounds | None:
-    """Up to where the group has consumed; None without a group: everything."""
+    """Up to where the group has consumed; None without a group: everything. Raises NotReadable for a group without an
+    offset in these topics, of which every output record would be called stray."""
     if lineage.group is None:
         return None
     offsets = [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS]
     final = final_offsets(commits, offsets)
-    return {(c.topic, c.partition): c.committed for c in final if c.group == lineage.group}
+    own = {(c.topic, c.partition): c.committed for c in final if c.group == lineage.group}
+    if not any(topic in lineage.inputs for topic, _ in own):
+        raise NotReadable(
+            f"--group {lineage.group}: no offset that it committed for {', '.join(lineage.inputs)} was read: is it the "
+            f"name of the group, and are all partitions of {CONSUMER_OFFSETS} read (--topic, --partition)?"
+        )
+    return own
 
 
 def beginnings(facts: Iterable[LogFacts]) -> dict[tuple[str, int], int]:

@@ -100,6 +100,14 @@ def outside_transaction() -> Fault:
     return Fault(planted, "open-0", first, last)
 
 
+def not_transactional() -> Fault:
+    """After its last transaction, which was aborted, the producer writes what a reader of committed records gets."""
+    attributes = header_of(Planted().find("txn-a-0", 53)).attributes & ~OUTSIDE
+    changes = {"producer_epoch": 2, "base_sequence": 0, "attributes": attributes}
+    planted, first, last = appended("txn-a-0", "txn-a-0", 53, **changes)
+    return Fault(planted, "txn-a-0", first, last)
+
+
 def hanging_transaction() -> Fault:
     """Half an hour later nobody has ended it, and its timeout was a minute."""
     planted = Planted("open-transactions")
@@ -317,6 +325,7 @@ FAULTS: dict[str, Callable[[], Fault]] = {
         write_after_fencing,
         no_producer_id,
         outside_transaction,
+        not_transactional,
         hanging_transaction,
         marker_without_transaction,
         marker_epoch,
@@ -410,6 +419,20 @@ def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixtur
             "nothing at these offsets; before them",
             "nothing at these offsets; after them",
         ]
+
+
+@pytest.mark.parametrize(
+    "options", [("--group", "ap"), ("--group", "app", "--topic", "in", "--topic", "out")], ids=["name", "topics"]
+)
+def test_a_group_whose_offsets_were_not_read_is_refused(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_files(Planted("loop").files, tmp_path / "data")
+    assert main(["audit", str(path), "--lineage", "in=out", *options]) == 2
+    said = f"minibroker audit: --group {options[1]}: no offset that it committed for in was read: "
+    error = capsys.readouterr().err
+    assert error.startswith(said)
+    assert error.count("\n") == 1
 
 
 def test_the_loop_as_it_is(tmp_path: Path) -> None:

@@ -155,6 +155,11 @@ DAMAGE: list[tuple[str, Change, set[str]]] = [
         lambda p: p.append(FIRST, p.find("open-0", 2)),
         {"outside-transaction"},
     ),
+    (
+        "a plain batch after a transaction",
+        again(53, "txn-a-0", producer_epoch=2, base_sequence=0, attributes=0),
+        {"not-transactional"},
+    ),
     # markers
     ("a transaction that hangs", opened, {"hanging-transaction"}),
     ("a marker nobody decided", ended(FIRST, producer_id=19, producer_epoch=0), {"marker-without-transaction"}),

@@ -109,6 +109,19 @@ def test_an_earlier_transaction_of_the_epoch_is_another() -> None:
     assert last_word("Ongoing", ABORT) == []
 
 
+@pytest.mark.parametrize("names", [["PrepareCommit", "CompleteCommit"], ["CompleteCommit"]])
+@pytest.mark.parametrize(("ended_at", "found"), [(START + 1, [0]), (START - 1, []), (END + 1, [])])
+@pytest.mark.parametrize("bumps", [0, 1])
+def test_an_abort_by_hand_of_what_was_committed(names: list[str], ended_at: int, found: list[int], bumps: int) -> None:
+    """Records of offsets 0 to 4 were aborted on this partition, in the middle of a transaction that was committed."""
+    states = [state(name, offset=number)._replace(partitions=(("t", 0),)) for number, name in enumerate(names)]
+    by_hand = Transaction(DATA, "", 7, 3 - bumps, 0, 4, 5, 3 - bumps, ABORT, 0, START, ended_at)
+    last = Transaction(DATA, "", 7, 3 - bumps, -1, -1, 6, 3, COMMIT, 0, -1, END)
+    facts = [LogFacts(DATA), LogFacts(STATES, cleaned_offset=99)]
+    torn = [one for one in judge_transactions([by_hand, last], states, facts) if one.rule == "torn-transaction"]
+    assert [(str(one.log), one.first_offset) for one in torn] == [("t-0", first) for first in found]
+
+
 def of_one_epoch(decided: str, marked: str, *, whole: bool = True) -> list[str]:
     """The rules that are broken."""
     return [one.rule for one in found_of_one_epoch(decided, marked, whole=whole)]
