@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
-_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+# Python refuses to read a number of some thousand digits, with an error that is no ConfigError.
+_NUMBER = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 
 
 class ConfigError(ValueError):

@@ -32,7 +32,7 @@ class AlterConfigOpType(IntEnum):
 
 
 _Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource | m.AlterConfigsRequest.AlterConfigsResource
-_NODE = re.compile(r"[+-]?[0-9]+")
+_NODE = re.compile(r"[+-]?[0-9]{1,100}")
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 

@@ -279,3 +279,9 @@ def test_a_variable_names_every_setting() -> None:
         "KAFKA_LOG_RETENTION_MS",
     ]
     assert environment_config(variables) == (dict.fromkeys(names, "1"), [])
+
+
+def test_a_number_of_thousands_of_digits_is_refused_as_any_other_that_is_too_large() -> None:
+    for digits in ("9" * 50, "9" * 5000):
+        with pytest.raises(ConfigError, match="Not a number of type INT"):
+            BROKER_KEYS["log.retention.check.interval.ms"]._replace(type=ConfigType.INT).parse(digits)
