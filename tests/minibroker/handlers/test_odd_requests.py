@@ -418,16 +418,24 @@ def test_texts_that_javas_producer_puts_into_its_exception() -> None:
     cluster.stop()
 
 
-@pytest.mark.parametrize("key", [b"k", None])
-def test_a_compressed_batch_whose_offsets_cannot_be_renumbered(key: bytes | None) -> None:
-    """Records that are refused by themselves come first."""
+@pytest.mark.parametrize("offsets", [(0, 5), (5, 6), (0, 0)])
+@pytest.mark.parametrize(
+    ("keys", "refused"), [((None, None), [0, 1]), ((None, b"k"), [0]), ((b"k", None), [1]), ((b"k", b"k"), [])]
+)
+def test_a_compressed_batch_whose_offsets_cannot_be_renumbered(
+    keys: tuple[bytes | None, ...], refused: list[int], offsets: tuple[int, ...]
+) -> None:
+    """Records that are refused by themselves come first, wherever they are."""
     cluster = MemoryCluster()
     config = m.CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")
     new = m.CreateTopicsRequest.CreatableTopic(name="c", num_partitions=1, replication_factor=1, configs=[config])
     ask(cluster, m.CreateTopicsRequest(topics=[new], timeout_ms=1000), 7)
-    records = [Record(key=key, value=b"v", timestamp=NOW, offset=offset) for offset in (0, 5)]
+    records = [
+        Record(key=key, value=b"v", timestamp=NOW, offset=offset) for key, offset in zip(keys, offsets, strict=True)
+    ]
     told = produce(cluster, compressed(records), topic="c")
-    assert (told.error_code, len(told.record_errors)) == ((UNKNOWN, 0) if key else (87, 2))
+    assert told.error_code == (ErrorCode.INVALID_RECORD if refused else UNKNOWN)
+    assert [one.batch_index for one in told.record_errors] == refused
     cluster.stop()
 
 
