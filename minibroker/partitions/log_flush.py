@@ -186,8 +186,6 @@ class LogFlush:
             if self.held_from is not None and self._timer is None:
                 self._timer = self._clock.call_later(_RETRY_MS, self._due)
         else:
-            # What the system could not write it may drop, and the next sync then says all is well. Kafka takes the
-            # whole log directory offline (LogDirFailureChannel).
             self._log.offline = error
         self._refuse(error)
 

@@ -20,7 +20,7 @@ from minibroker_storage.checkpoints import (
     whole_number,
 )
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import DirLock, Disk, Locked, join
+from minibroker_storage.disk import DirLock, Disk, Locked, StorageError, join
 from minibroker_storage.file_errors import MalformedFile, shortened
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.lost import CHECKPOINTS, DiskReader, Lost, lost_of_partition
@@ -292,7 +292,13 @@ class DataDirectory:
         values."""
         with self._writing:
             offsets = dict(self._offsets[name])
-            self.disk.write_atomic(name, encode_offsets(offsets), sync=sync)
+            try:
+                self.disk.write_atomic(name, encode_offsets(offsets), sync=sync)
+            except StorageError:
+                # The old file may stand, or the new one: what either says is lowered before a truncation.
+                before = self._on_file[name]
+                self._on_file[name] = {key: max(before.get(key, 0), offsets.get(key, 0)) for key in {*before, *offsets}}
+                raise
             self._on_file[name] = offsets
 
     def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
@@ -345,6 +351,8 @@ def _take_clean_mark(disk: Disk) -> tuple[bool, int]:
     """Whether the directory was closed cleanly, and by which broker epoch. Removes the file before anything is
     written."""
     if not disk.exists(CLEAN_FILE):
+        # A start that failed or was killed may have removed it, and not synced that: it would come back.
+        disk.sync_dir("")
         return False, -1
     try:
         epoch = int(json.loads(disk.read_bytes(CLEAN_FILE))["brokerEpoch"])

@@ -26,7 +26,9 @@ class Choices(Protocol):
 
 
 class _Inode:
-    """A file's bytes, the synced ones, and the writes since then (offset and bytes, or a new length)."""
+    """A file's bytes, the synced ones, and the writes since then (offset and bytes, or a new length). A sync that fails
+    drops those writes, which stay readable until power is lost, and the next sync says that all is well, as Linux does.
+    """
 
     __slots__ = ("data", "pending", "safe")
 
@@ -44,7 +46,13 @@ class _Inode:
         self.pending.append((size, None))
 
     def sync(self) -> None:
-        self.safe = bytes(self.data)
+        safe = bytearray(self.safe)
+        for offset, written in self.pending:
+            if written is None:
+                _resize(safe, offset)
+            else:
+                _write(safe, offset, written)
+        self.safe = bytes(safe)
         self.pending.clear()
 
     def survivor(self, choices: Choices | None) -> bytes:
@@ -132,7 +140,11 @@ class FaultyFile:
 
     def sync(self) -> None:
         inode = self._disk.inode(self.path)
-        self._disk.call("sync", self.path)
+        try:
+            self._disk.call("sync", self.path)
+        except StorageError:
+            inode.pending.clear()
+            raise
         inode.sync()
 
     def close(self) -> None:

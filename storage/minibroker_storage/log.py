@@ -14,7 +14,7 @@ from minibroker_protocol.records import UNHURRIED, BatchHeader, Buffer, Pace
 from minibroker_storage import appending, reading, recovery
 from minibroker_storage.append_info import AppendInfo, storage_error, storage_errors
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Disk, StorageError
+from minibroker_storage.disk import Disk, DiskFull, NotFound, StorageError
 from minibroker_storage.leader_epochs import LeaderEpochCache, read_epochs
 from minibroker_storage.log_files import LogFiles
 from minibroker_storage.origin import Origin
@@ -137,7 +137,7 @@ class PartitionLog:
                 log_start_offset=log_start_offset,
             )
             loaded.warnings[:0] = warnings
-            files = LogFiles(disk, path, loaded.segments, snapshots, loaded.recovery_point, new=new)
+            files = LogFiles(disk, path, loaded.segments, snapshots, loaded.recovery_point, new=new or not clean)
             if epochs.entries != on_file:
                 files.write_epochs(epochs)
         return cls(topic, partition, topic_id, config, loaded, epochs, files, high_watermark)
@@ -394,6 +394,7 @@ class PartitionLog:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.files.ends_at(offset)
 
     @contextlib.contextmanager
     def all_or_offline(self) -> Iterator[None]:
@@ -452,8 +453,20 @@ class PartitionLog:
     def flush(self, up_to: int | None = None) -> None:
         """Returns when everything below ``up_to`` (default: all that was appended before the call) survives a power
         loss; may run in another thread."""
-        with storage_errors():
-            self.files.flush(self.log_end_offset if up_to is None else min(up_to, self.log_end_offset))
+        if self.offline is not None:
+            raise self.offline
+        cuts = self.files.cuts  # before the end is read
+        try:
+            self.files.flush(self.log_end_offset if up_to is None else min(up_to, self.log_end_offset), cuts)
+        except StorageError as error:
+            failure = storage_error(error)
+            if not isinstance(error, DiskFull | NotFound):
+                # What the system could not write it may drop, and the next sync then says all is well. Kafka takes the
+                # whole log directory offline (LogDirFailureChannel).
+                self.offline = failure
+            raise failure from error
+        except Malformed as error:
+            raise storage_error(error) from error
 
     def close(self) -> None:
         """Clean shutdown: writes producer snapshot and indexes, syncs everything, closes all handles."""

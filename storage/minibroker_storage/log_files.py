@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 
 from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Disk, join, sync_file
+from minibroker_storage.disk import Disk, StorageError, join, sync_file
 from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
 from minibroker_storage.producer_state import ProducerStateManager
@@ -28,6 +29,7 @@ class LogFiles:
     __slots__ = (
         "_dir_unsynced",
         "_epochs_unsynced",
+        "_marking",
         "cuts",
         "disk",
         "path",
@@ -49,6 +51,8 @@ class LogFiles:
         self.removals = Removals(disk)
         self._dir_unsynced = new
         self._epochs_unsynced = False
+        #: A flush ends on one thread while a truncation ends on another.
+        self._marking = threading.Lock()
 
     def write_epochs(self, epochs: LeaderEpochCache) -> None:
         """Writes the leader epoch file. The next flush syncs it."""
@@ -75,11 +79,11 @@ class LogFiles:
         self.segments.replace([*kept, segment])
         return segment
 
-    def flush(self, end: int) -> None:
-        """Returns when everything below `end` survives a power loss; may run in another thread."""
+    def flush(self, end: int, cuts: int) -> None:
+        """Returns when everything below `end` survives a power loss; may run in another thread. `cuts` was read before
+        `end` was: a truncation since then means that other records may have these offsets, which are not synced."""
         if end <= self.recovery_point and not self._epochs_unsynced:
             return
-        cuts = self.cuts
         for segment in self.segments.from_offset(self.recovery_point - 1):
             if self.segments.next_base(segment) == self.recovery_point:
                 # Rolled where the last flush ended: only its time index has a new entry. Its log is left alone,
@@ -89,15 +93,20 @@ class LogFiles:
                 segment.flush()
         if self._epochs_unsynced:
             self._epochs_unsynced = False
-            sync_file(self.disk, join(self.path, LEADER_EPOCH))
+            try:
+                sync_file(self.disk, join(self.path, LEADER_EPOCH))
+            except StorageError:
+                self._epochs_unsynced = True
+                raise
         self.disk.sync_dir(self.path)
         if self._dir_unsynced:
             if self.disk.exists(join(self.path, METADATA_FILE)):
                 sync_file(self.disk, join(self.path, METADATA_FILE))
             self.disk.sync_dir(self.path.rpartition("/")[0])
             self._dir_unsynced = False
-        if cuts == self.cuts:  # otherwise other records may have these offsets now
-            self.recovery_point = max(self.recovery_point, end)
+        with self._marking:
+            if cuts == self.cuts:
+                self.recovery_point = max(self.recovery_point, end)
 
     def close(self, producers: ProducerStateManager, end: int) -> None:
         """Writes producer snapshot and indexes, syncs everything below `end` and closes the handles."""
@@ -106,7 +115,7 @@ class LogFiles:
         active.take_off_leftovers()
         active.finish_time_index()
         active.save_indexes()
-        self.flush(end)
+        self.flush(end, self.cuts)
         self.abandon()
         self.removals.finish()
 
@@ -118,20 +127,19 @@ class LogFiles:
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Truncates: removes every batch that reaches `offset` or past it. The first segment must begin before it."""
+        """Truncates: removes every batch that reaches `offset` or past it. The first segment must begin before it.
+        `ends_at` follows, once the log has its new end."""
         kept = [segment for segment in self.segments if segment.base_offset < offset]
         self.snapshots.remove_where(lambda taken: taken > offset)
         self._remove_from_the_end(self.segments.all[len(kept) :])
         self.segments.replace(kept)
         self.segments.active.truncate_to(offset)
-        self._ends_at(offset)
 
     def truncate_fully_and_start_at(self, offset: int, config: LogConfig, now_ms: int) -> None:
-        """Leaves one empty segment that begins at `offset`, and no snapshot."""
+        """Leaves one empty segment that begins at `offset`, and no snapshot. `ends_at` follows."""
         self.remove_snapshots()
         self._remove_from_the_end(self.segments.all)
         self.segments.replace([Segment.create(self.disk, self.path, offset, config, now_ms=now_ms)])
-        self._ends_at(offset)
 
     def _remove_from_the_end(self, segments: Sequence[Segment]) -> None:
         """Removes the newest segment first, and syncs the removal before anything else changes: a crash leaves no
@@ -141,9 +149,11 @@ class LogFiles:
         if segments:
             self.disk.sync_dir(self.path)
 
-    def _ends_at(self, offset: int) -> None:
-        self.cuts += 1
-        self.recovery_point = min(self.recovery_point, offset)
+    def ends_at(self, offset: int) -> None:
+        """The log was truncated and ends at `offset`: no flush that began before marks anything as synced."""
+        with self._marking:
+            self.cuts += 1
+            self.recovery_point = min(self.recovery_point, offset)
 
     def remove_snapshots_up_to(self, offset: int) -> None:
         """The log starts at `offset` now: older snapshots go, but those of a segment that is still there."""

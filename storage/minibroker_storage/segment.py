@@ -359,9 +359,13 @@ class Segment:
                 sync_file(self._disk, index.path)
         if self._unloaded_unsynced:
             self._unloaded_unsynced = False
-            for ending in (".index", ".timeindex"):
-                if self._disk.exists(self.path(ending)):
-                    sync_file(self._disk, self.path(ending))
+            try:
+                for ending in (".index", ".timeindex"):
+                    if self._disk.exists(self.path(ending)):
+                        sync_file(self._disk, self.path(ending))
+            except StorageError:
+                self._unloaded_unsynced = True
+                raise
 
     def flush(self) -> None:
         """Returns when the log and its indexes survive a power loss."""

@@ -80,6 +80,28 @@ def test_half_a_line_that_stays_ends_the_journal(monkeypatch: pytest.MonkeyPatch
     assert [entry["type"] for entry in MetadataJournal(disk).replay()] == ["one", "three"]
 
 
+def test_a_call_fails_once_and_power_is_lost_later() -> None:
+    """What was acknowledged is there, and nothing that was refused stands between it."""
+    n, calls = 0, 1
+    while n < calls:
+        n += 1
+        disk = FaultyDisk(fail_at=n)
+        journal, written, acknowledged = MetadataJournal(disk), [], []
+        for number in range(6):
+            try:
+                journal.append({"type": str(number)})
+                written.append(str(number))
+                if number % 2:
+                    journal.sync()
+                    acknowledged = [*written]
+            except (ApiError, StorageError):
+                continue
+        calls = max(calls, disk.calls)
+        replayed = [entry["type"] for entry in MetadataJournal(disk.after_power_loss()).replay()]
+        assert replayed[: len(acknowledged)] == acknowledged, disk.history[n - 1 : n]
+    assert n > 8
+
+
 def test_a_mark_that_cannot_be_written_is_only_older(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FaultyDisk()
     journal = MetadataJournal(disk)

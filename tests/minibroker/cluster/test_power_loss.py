@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,7 +14,8 @@ from seed_client import OK, Producer, SeedClient
 from served import fetched, group_offsets
 
 from minibroker.releases.semantics import KAFKA
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.disk import StorageError
 from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 
 CONFIG = {
@@ -105,6 +107,28 @@ def calls() -> Iterator[int]:
 @pytest.mark.parametrize("seed", thinned([0, 1, 2], 3))
 def test_what_was_acknowledged_survives(seed: int) -> None:
     assert sum(lose_power(n, seed) for n in calls()) > FEW
+
+
+def fail_and_lose_power(n: int, seed: int) -> None:
+    """The n-th call fails, all others succeed; power is lost once the story ended or met an error."""
+    disk, promises = FaultyDisk(fail_at=n), Promises()
+    with suppress(StorageError, ApiError, RuntimeError, AssertionError):  # no answer, or none the story can go on with
+        play(disk, promises)
+    choices = random.Random(f"{n} {seed}") if seed else None
+    check(disk.after_power_loss(choices), promises)
+
+
+@pytest.mark.parametrize("seed", thinned([0, 1, 2], 3))
+def test_a_call_fails_once_and_what_was_acknowledged_survives_a_later_power_loss(seed: int) -> None:
+    for n in [*calls()][seed::5]:
+        fail_and_lose_power(n, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_call_fails_once_at_every_call(seed: int) -> None:
+    for n in range(1, 400):
+        fail_and_lose_power(n, seed)
 
 
 @pytest.mark.slow
