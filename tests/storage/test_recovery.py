@@ -1,13 +1,18 @@
 """Opening after a crash: what is cut, what is rebuilt, what interrupted work leaves behind."""
 
+import errno
+from collections.abc import Callable
+
 import pytest
 from logs import NOW, RULES, append, batch, batches, end_transaction, open_log, refused, tree, values
 from old_messages import message
 
-from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.records import iter_batches
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import BatchHeader, Record, build_batch, iter_batches, patch_offsets
+from minibroker_storage import recovery
 from minibroker_storage.config import LogConfig
-from minibroker_storage.faulty_disk import FaultyDisk
+from minibroker_storage.disk import DiskFull
+from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
@@ -544,10 +549,12 @@ def test_producers_are_rebuilt_where_snapshots_are_missing_after_a_clean_end(gon
     assert {*bases, again.log_end_offset} - {0} <= {*taken}
 
 
-def test_a_log_from_before_there_were_producers_is_not_read_for_them() -> None:
+def test_a_log_from_before_there_were_producers_is_not_read_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_replay", lambda *_: pytest.fail("read"))
     disk = MemoryDisk()
     disk.make_dir("t-0")
     disk.write_atomic(LOG, b"".join(message(1, n, b"k", b"v" * 100, NOW) for n in range(100)))
+    disk.write_atomic(LOG.replace(".log", ".index"), b"")
     log = open_log(disk)
     assert (log.log_end_offset, log.producers.active()) == (100, [])
     assert disk.exists(f"t-0/{100:020d}.snapshot")
@@ -601,3 +608,71 @@ def test_indexes_of_a_segment_that_ends_at_the_recovery_point_are_made_anew() ->
     log.abandon()
     open_log(disk, config=config, clean=False, recovery_point=3).abandon()
     assert disk.read_bytes("t-0/00000000000000000000.timeindex") == wanted
+
+
+def with_last_batch(disk: MemoryDisk, change: Callable[[bytearray, int, BatchHeader], bytes]) -> None:
+    """Replaces the newest batch of the log."""
+    data = bytearray(disk.read_bytes(LOG))
+    position, header = [*iter_batches(data)][-1]
+    disk.write_atomic(LOG, bytes(data[:position]) + change(data, position, header))
+
+
+def test_an_offset_beyond_what_a_segment_can_hold_ends_the_log() -> None:
+    """A batch's checksum does not cover its offset."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for number in range(3):
+        append(log, batch(b"v" * 50, pid=1, seq=number))
+    log.close()
+
+    def far(data: bytearray, position: int, header: BatchHeader) -> bytes:
+        patch_offsets(data, position, 1 << 40, 0)
+        return bytes(data[position:])
+
+    with_last_batch(disk, far)
+    for clean in (True, False):
+        again = open_log(copy(disk), clean=clean, config=LogConfig(index_interval_bytes=1))
+        assert again.log_end_offset == 2
+        assert again.warnings[0].startswith(f"{LOG}: batch at byte ")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_marker_that_is_none_is_named_by_file_and_byte(clean: bool) -> None:
+    """Kafka's recovery after a kill cuts the log there (InvalidRecordException in LogSegment.recover)."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"v", pid=2, txn=True))
+    end_transaction(log, 2, commit=True)
+    log.close()
+    marker = build_batch(
+        [Record(0, NOW, b"\0", b"x")], base_offset=1, producer_id=2, producer_epoch=0, control=True, transactional=True
+    )
+    with_last_batch(disk, lambda *_: bytes(marker))
+    for name in [name for name in disk.list("t-0") if name.endswith(".snapshot")]:
+        disk.remove(f"t-0/{name}")
+    if clean:
+        with pytest.raises(ApiError, match=f"{LOG}: batch at byte .*key of 1 bytes"):
+            open_log(disk)
+    else:
+        again = open_log(disk, clean=False)
+        assert again.log_end_offset == 1
+        assert f"{LOG}: batch at byte " in again.warnings[0]
+
+
+def test_an_epoch_file_that_could_not_be_synced_is_synced_by_the_next_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch(b"v"))
+    real, left = FaultyFile.sync, [1]
+
+    def full(file: FaultyFile) -> None:
+        if file.path.endswith("leader-epoch-checkpoint") and left:
+            left.pop()
+            raise DiskFull(errno.ENOSPC, "no space left", file.path)
+        real(file)
+
+    monkeypatch.setattr(FaultyFile, "sync", full)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        log.flush()
+    log.flush()
+    assert disk.after_power_loss().read_bytes("t-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
