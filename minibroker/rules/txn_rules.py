@@ -482,7 +482,9 @@ class _TxnJudge:
             verdicts = [self._verdict(txn, held) for held in possible]
         if verdicts and all(verdict is not None for verdict in verdicts):
             rule, reason = verdicts[-1]  # type: ignore[misc]
-            self._report(rule, txn, reason, known[-1].state.transactional_id if known else "")
+            # Where its coordinator has ended it, commands with the id would end another transaction of the application.
+            owned = [held.state for held in possible if _owns(held.state, txn)]
+            self._report(rule, txn, reason, owned[-1].transactional_id if owned else "")
 
     def _was_written(self, held: Held, fact: r.LogFacts) -> bool:
         """Whether the state, or a later one, was there when the log was read."""
@@ -496,7 +498,10 @@ class _TxnJudge:
         """The rule that an open transaction breaks under this state, and how."""
         state, until = held.state, held.until_ms
         if state.producer_epoch > txn.producer_epoch and not state.state.startswith("Prepare"):
-            reason = f"the coordinator has gone on to epoch {state.producer_epoch} ({state.state}): no marker will come"
+            reason = (
+                f"the coordinator of {state.transactional_id} has gone on to epoch {state.producer_epoch} "
+                f"({state.state}): no marker will come"
+            )
             return "hanging-transaction", reason
         if state.state == "Ongoing" and (txn.log.topic, txn.log.partition) not in state.partitions:
             return "outside-transaction", "its coordinator does not know that the transaction writes here"
@@ -596,6 +601,13 @@ def _decides(decision: Decision, txn: r.Transaction) -> bool:
     if txn.marker_epoch != decision.producer_epoch:
         return txn.marker_epoch < decision.producer_epoch
     return txn.producer_epoch < txn.marker_epoch
+
+
+def _owns(state: r.TxnState, txn: r.Transaction) -> bool:
+    """Whether a coordinator in this state still has to end the transaction, or has its id in the same one."""
+    return state.state.startswith("Prepare") or (
+        state.state == "Ongoing" and state.producer_epoch == txn.producer_epoch
+    )
 
 
 def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:

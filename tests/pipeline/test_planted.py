@@ -7,6 +7,7 @@ import pytest
 from planting import Planted, at, changed, flipped_marker, header_of, marker
 
 from minibroker.rules.catalogue import ERROR, NOTICE, RULES
+from minibroker.rules.remedies import remedies_of
 from minibroker.rules.rows import Content, Log
 from minibroker.rules.rules import judge_content
 from minibroker_protocol.records import Record, build_batch, decode_records
@@ -164,7 +165,10 @@ def test_a_decision_whose_marker_does_not_come() -> None:
 def test_hanging_transaction_whose_coordinator_has_gone_on() -> None:
     planted = Planted()
     planted.append("append-time-0", planted.find("txn-a-0", 56), producer_id=16, producer_epoch=2)
-    assert [at(f) for f in planted.findings()] == [("hanging-transaction", "append-time-0", 9, 9)]
+    (found,) = planted.findings()
+    assert at(found) == ("hanging-transaction", "append-time-0", 9, 9)
+    # A command with the transactional id would fence its application and leave this open.
+    assert [one.command.split()[2] for one in remedies_of(found, "/data")] == ["find-hanging", "abort"]
 
 
 def test_marker_without_transaction() -> None:

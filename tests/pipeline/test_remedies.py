@@ -45,7 +45,7 @@ def test_a_hanging_transaction_is_ended(
         assert {one["transactional_id"] for one in hanging} == {ID}
         told = capsys.readouterr().out
         commands = {shlex.split(one["command"])[2]: one for one in hanging[-1]["remedies"]}
-        assert list(commands) == ["find-hanging", "abort", "commit"]
+        assert list(commands) == ["abort", "commit", "find-hanging"]
         page = (tmp_path / "s.html").read_text()
         for remedy in commands.values():
             assert remedy["risk"] in told
@@ -66,7 +66,7 @@ def test_a_remedy_that_needs_what_is_not_known_is_not_named() -> None:
     nameless = finding("hanging-transaction", log, "", producer_id=7, producer_epoch=2, first_offset=5, last_offset=9)
     commands = [one.command for one in remedies_of(nameless, "/data")]
     assert commands == [
-        "minibroker transactions find-hanging --bootstrap HOST:PORT --topic 'a topic'",
+        "minibroker transactions find-hanging --bootstrap HOST:PORT --topic 'a topic' --older-than-ms 0",
         "minibroker transactions abort --bootstrap HOST:PORT --topic 'a topic' --partition 3 --start-offset 5",
     ]
     (read,) = remedies_of(
