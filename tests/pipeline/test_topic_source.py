@@ -208,3 +208,48 @@ def test_a_busy_cluster_is_waited_for(source: Source) -> None:
     source.broker.faults.inject("Fetch", {"name": "throttle", "ms": 60_000}, client_id="minibroker-audit", times=1)
     with pytest.raises(NotReadable, match="a quota throttles minibroker-audit for 60 s, without any data"):
         source.run(timeoutMs="5000")
+
+
+@pytest.fixture
+def pair() -> Iterator[Source]:
+    """A topic on two brokers, which miss each other after half a second."""
+    settings = {"default.replication.factor": "2", "broker.session.timeout.ms": "500"}
+    with Minibroker(ephemeral=True, brokers=2, config=settings) as running:
+        made = Source(running, "t")
+        made.create()
+        yield made
+        made.client.close()
+
+
+@pytest.mark.parametrize("more", [1, 9])
+def test_a_log_truncated_by_an_unclean_election(pair: Source, more: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The new leader's log ends before the checkpoint, or has grown past it again with other records."""
+    cluster = pair.broker.cluster
+    leader = cluster.leader("t")
+    (other,) = set(cluster.broker_ids) - {leader}
+    pair.write(*letters("both", 3))
+    cluster.stop_broker(other)
+    pair.write(*letters("lost", 3))
+    start, read = pair.run()
+    assert len(read) == 6
+    cluster.kill_broker(leader)
+    cluster.start_broker(other)
+    cluster.elect("t", 0, unclean=True)
+    pair.client._leaders.clear()
+    pair.write(*letters("new", more))
+    with pytest.raises(DataLost, match="t-0 was read up to offset 6, but its log was truncated to offset 3"):
+        pair.run(start)
+    end, read = pair.run(start, failOnDataLoss="false")
+    assert read == letters("new", more)
+    assert capsys.readouterr().err.count("was truncated to offset 3") == 1
+    pair.write("then")
+    assert pair.run(end)[1] == ["then"]
+
+
+def test_a_leader_that_dies_unnoticed_is_waited_for(pair: Source) -> None:
+    pair.write(*letters("v", 3))
+    stream = pair.stream()
+    start = stream.initialOffset()
+    pair.broker.cluster.kill_broker(pair.broker.cluster.leader("t"), unnoticed=True)
+    end = stream.latestOffset(start)
+    assert pair.batch(stream, start, end) == letters("v", 3)
