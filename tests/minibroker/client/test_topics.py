@@ -174,9 +174,9 @@ def test_every_request_waits_while_its_connection_is_muted(
 def test_a_leader_whose_end_lags_is_waited_for(scripted: OnePartition, isolation: int) -> None:
     """A new leader's high watermark, or last stable offset, may be below that of the old one for a while."""
     behind = records(end=2) if isolation == 0 else records(end=4, stable=2)
-    scripted.answers = [records(batch(0), batch(1), end=2), behind, behind, records(batch(2), batch(3))]
+    scripted.answers = [records(batch(0), batch(1), end=2), *[behind] * 4, records(batch(2), batch(3))]
     assert scripted.offsets_read(isolation=isolation) == [0, 1, 2, 3]
-    assert scripted.fetched == [0, 2, 2, 2]
+    assert scripted.fetched == [0, 2, 2, 2, 2, 2]
 
 
 def test_records_that_do_not_come_are_an_error(scripted: OnePartition) -> None:
