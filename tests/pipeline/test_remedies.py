@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("confluent_kafka")
 
 from abandoned import ID, abandon, committed_values
+from runbook_scenes import BOOTSTRAP, hanging_transaction
 
 from minibroker import Minibroker
 from minibroker.cli import main
@@ -59,6 +60,19 @@ def test_a_hanging_transaction_is_ended(
             assert main(words) == 0
         assert committed_values(broker.bootstrap_servers) == values
         assert [one for one in audit(broker.bootstrap_servers, tmp_path / "s.json") if one["severity"] == "error"] == []
+
+
+def test_the_remedies_of_what_no_coordinator_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one lists it, the next one ends it, and the application is not fenced."""
+    with hanging_transaction(tmp_path) as words:
+        bootstrap = words[BOOTSTRAP]
+        (hanging,) = [one for one in audit(bootstrap, tmp_path / "s.json") if one["rule"] == "hanging-transaction"]
+        find, abort = [shlex.split(one["command"])[1:] for one in hanging["remedies"]]
+        capsys.readouterr()
+        assert main(find) == 0
+        assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["orders", "0"]
+        assert main(abort) == 0
+        assert [one for one in audit(bootstrap, tmp_path / "s.json") if one["severity"] == "error"] == []
 
 
 def test_a_remedy_that_needs_what_is_not_known_is_not_named() -> None:
