@@ -35,7 +35,7 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
     codes: _Codes = {}
     waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]] = []
     for marker in request.markers:
-        if -1 in (marker.producer_id, marker.producer_epoch) and await _names_a_partition(ctx, marker):
+        if -1 in (marker.producer_id, marker.producer_epoch) and await _names_a_log(ctx, marker):
             return await _response(await _unbuilt(ctx, request, marker))
         of_producer = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
@@ -62,9 +62,11 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
     return await _response(codes)
 
 
-async def _names_a_partition(ctx: RequestContext, marker: _Marker) -> bool:
-    """Whether one of the marker's partitions exists."""
+async def _names_a_log(ctx: RequestContext, marker: _Marker) -> bool:
+    """Whether one of the marker's partitions exists and is not the group coordinator's, which fails by itself."""
     for topic in marker.topics:
+        if topic.name == CONSUMER_OFFSETS_TOPIC:
+            continue
         for index in topic.partition_indexes:
             await STEP
             if ctx.broker.image.partition(topic.name, index) is not None:

@@ -285,6 +285,19 @@ def test_markers_below_zero(
     assert mark(cluster, producer_id, epoch, partitions) == codes
 
 
+def test_a_marker_of_none_in_the_group_coordinators_topic_fails_alone(cluster: MemoryCluster) -> None:
+    ask(cluster, m.FindCoordinatorRequest(key="g", key_type=0), 3)
+    kind = m.WriteTxnMarkersRequest
+    topics = [kind.WritableTxnMarkerTopic(name=name, partition_indexes=[0]) for name in ("no", "__consumer_offsets")]
+    marker = kind.WritableTxnMarker(
+        producer_id=5, producer_epoch=-1, transaction_result=True, topics=topics, coordinator_epoch=0
+    )
+    (answer,) = ask(cluster, kind(markers=[marker]), 2).markers
+    assert {one.name: one.partitions[0].error_code for one in answer.topics} == {
+        "no": NO_TOPIC, "__consumer_offsets": UNKNOWN,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("coordinator_epoch", "transaction_version", "code"),
     [(0, 0, 0), (-1, 0, 0), (-2, 0, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
