@@ -71,8 +71,14 @@ def headline(judged: Judged) -> str:
 def circumstances(run: JudgedRun) -> str:
     """How the command ended, and how much there was of everything."""
     status = "was ended" if run.status is None else f"ended with {run.status}"
-    seen = f"{counted(len(run.exchanges), 'exchange')}, {counted(run.fired, 'failure')}"
+    counts = ((len(run.exchanges), "exchange"), (run.fired, "failure"), (refusals(run), "refusal"))
+    seen = ", ".join(counted(number, noun) for number, noun in counts)
     return f"command {status} after {run.seconds:.1f} s; {seen}"
+
+
+def refusals(run: JudgedRun) -> int:
+    """How many requests got an error that no rule of the script made: Kafka's "not yet" among them."""
+    return sum(bool(exchange.get("errors")) and not exchange.get("fault") for exchange in run.exchanges)
 
 
 def violation(first: Exchange) -> str:
@@ -133,6 +139,7 @@ def to_json(judged: Judged) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "exchanges": len(run.exchanges),
         "failures": run.fired,
+        "refusals": refusals(run),
         "notices": [str(one) for one in judged.noticed],
         "broken": [
             {

@@ -56,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transaction-version", type=int, metavar="V", help="0, 1 or 2 (default: the semantics' own)")
     parser.add_argument("--as-version", metavar="V", help=f"answer as this release of Kafka did: {', '.join(RELEASES)}")
     parser.add_argument(
+        "--not-yet", action="store_true", help="tell clients to wait and ask again wherever Kafka does (default: off)"
+    )
+    parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic if it is missing"
     )
     parser.add_argument(
@@ -140,6 +143,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         as_version=arguments.as_version,
         topics=dict(parse_topic(text) for text in arguments.topic),
         config=config,
+        not_yet=arguments.not_yet,
         control=control,
         control_token=_control_token(arguments.control_token_file),
         metrics=metrics,

@@ -53,13 +53,15 @@ def make_options(
     as_version: str | None = None,
     topics: Mapping[str, int] | None = None,
     config: Mapping[str, Any] | None = None,
+    not_yet: bool = False,
     control: tuple[str, int] | None = None,
     control_token: str | None = None,
     metrics: tuple[str, int] | None = None,
     page: bool = False,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
-    With `page` and no `control` address the API is served on a free port of the loopback interface.
+    `not_yet`: the setting minibroker.not.yet.answers. With `page` and no `control` address the API is served on a free
+    port of the loopback interface.
 
     Raises ConfigError with one line.
     """
@@ -86,7 +88,7 @@ def make_options(
         transaction_version=transaction_version,
         as_version=as_version,
         topics=dict(topics or {}),
-        config=dict(config or {}),
+        config={**({"minibroker.not.yet.answers": "true"} if not_yet else {}), **(config or {})},
         control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,
         metrics=metrics,

@@ -33,8 +33,8 @@ class MinibrokerContainer(DockerContainer, Controlled):
     """A broker in a container; needs the package ``testcontainers``.
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
-    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config: as `Minibroker` has
-    them. arguments: further ones of `minibroker serve`. Raises ConfigError for invalid options.
+    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config, not_yet: as
+    `Minibroker` has them. arguments: further ones of `minibroker serve`. Raises ConfigError for invalid options.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class MinibrokerContainer(DockerContainer, Controlled):
         transaction_version: int | None = None,
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
+        not_yet: bool = False,
         arguments: str = "",
         **options: Any,
     ) -> None:
@@ -55,6 +56,7 @@ class MinibrokerContainer(DockerContainer, Controlled):
             transaction_version=transaction_version,
             as_version=as_version,
             config=config,
+            not_yet=not_yet,
         )
         Service(wanted)  # says what is wrong with it
         super().__init__(image, **options)

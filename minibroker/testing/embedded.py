@@ -52,10 +52,11 @@ class Minibroker(Controlled):
     brokers: their number. port: of the first broker, 0 for free ports; ports: one for each broker. topics: name →
     partitions, created at start. data_dir: kept, and locked while in use; without it all data is deleted at the end,
     from memory (`ephemeral`) or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or
-    2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run
-    in a child process, which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for
-    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show what
-    happens in a browser, at `page_url`.
+    2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. not_yet: tell
+    clients to wait and ask again wherever Kafka does (minibroker.not.yet.answers). process: run in a child process,
+    which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for `requests`.
+    metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show what happens in a
+    browser, at `page_url`.
 
     A ``with`` or ``async with`` block that ends without an error raises NeverFired when a rule that was set in it has
     not acted (`Faults.verify`).
@@ -77,6 +78,7 @@ class Minibroker(Controlled):
         transaction_version: int | None = None,
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
+        not_yet: bool = False,
         process: bool = False,
         record: int = 0,
         metrics: str | None = None,
@@ -95,6 +97,7 @@ class Minibroker(Controlled):
                 as_version=as_version,
                 topics=topics,
                 config=config,
+                not_yet=not_yet,
                 metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
                 page=page,
             )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True  # pytest shows the line of the test
 
 MARKER = "minibroker"
-_NAMES = ("brokers", "semantics", "as_version", "transaction_version")
+_NAMES = ("brokers", "semantics", "as_version", "transaction_version", "not_yet")
 _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
@@ -49,6 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="answer as this release of Kafka did (minibroker serve --help)",
     )
     group.addoption("--minibroker-transaction-version", type=int, metavar="V", help="0, 1 or 2")
+    group.addoption(
+        "--minibroker-not-yet",
+        action="store_const",
+        const=True,
+        help="tell clients to wait and ask again wherever Kafka does",
+    )
     group.addoption(
         "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
     )
@@ -72,7 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "minibroker(brokers=1, semantics='kafka', as_version=None, transaction_version=2, config={}, faults=[]): the "
+        "minibroker(brokers=1, semantics='kafka', as_version=None, transaction_version=2, not_yet=False, config={}, "
+        "faults=[]): the "
         "broker that this test's fixtures give, and rules that are set for it",
     )
 

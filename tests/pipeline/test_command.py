@@ -239,7 +239,7 @@ def test_the_engine_that_fits(
     size: int, spark: bool, options: list[str], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark only where it is asked for or there is much data, and where it is not installed a process reads more."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: object() if spark else None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: object() if spark or name == "pip" else None)
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     arguments = parser.parse_args(["DATA_DIR", *options])

@@ -186,7 +186,7 @@ def test_a_taken_port_is_one_line(option: str, what: str, capsys: pytest.Capture
 
 
 def test_a_missing_package_is_one_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: object() if name == "pip" else None)
     assert main(["serve", "--port", "0", "--ephemeral", "--metrics", "127.0.0.1:0"]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("minibroker: --metrics needs prometheus-client: ")

@@ -81,6 +81,13 @@ def test_words_of_the_command_line() -> None:
     assert behaviour_arguments(make_options(semantics="kip")) == ["--semantics", "kip"]
 
 
+def test_not_yet_is_the_setting_of_that_name() -> None:
+    name = "minibroker.not.yet.answers"
+    assert make_options(not_yet=True).config == {name: "true"}
+    assert make_options(not_yet=True, config={name: "false"}).config == {name: "false"}
+    assert make_options().config == {}
+
+
 @pytest.mark.parametrize(
     ("given", "level"),
     [

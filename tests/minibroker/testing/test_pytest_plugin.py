@@ -71,13 +71,17 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
             assert minibroker_cluster.control.describe()["brokers"] == [1, 2, 3]
             assert bootstrap_servers == minibroker_cluster.bootstrap_servers
 
+        @pytest.mark.minibroker(not_yet=True)
+        def test_not_yet(minibroker):
+            assert minibroker.cluster.run(lambda c: c.settings.get_boolean("minibroker.not.yet.answers"))
+
         @pytest.mark.minibroker(broker=2)
         def test_typing_error(minibroker):
             pass
         """,
         "--minibroker-semantics=kip",
     )
-    result.assert_outcomes(passed=3, errors=1)
+    result.assert_outcomes(passed=4, errors=1)
     result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker', did you mean brokers?*"])
 
 
