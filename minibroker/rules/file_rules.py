@@ -75,13 +75,10 @@ def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Find
     cache = LeaderEpochCache()
     for entry in entries:
         cache.assign(entry.epoch, entry.offset)
-    start = facts.start_offset
-    if not facts.clean:
-        start = max(start, cache.entries[0][1])  # the log start has moved since these offsets were written
     found = []
     for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
         last = span.end_offset - 1
-        wrong = span.epoch >= 0 and cache.contradiction(span.first_offset, last, span.epoch, start)
+        wrong = span.epoch >= 0 and cache.contradiction(span.first_offset, last, span.epoch)
         if wrong:
             place = {"last_offset": last, "file": entries[0].file, "position": r.NONE}
             found.append(finding_at("epoch-checkpoint", span, f"leader epoch {span.epoch}, {wrong}", **place))

@@ -15,7 +15,7 @@ from minibroker_storage.check_finding import (
     Report,
 )
 from minibroker_storage.check_partition import PartitionCheck, Progress
-from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET
+from minibroker_storage.checkpoints import CLEANER_OFFSET
 from minibroker_storage.directory import CLEAN_FILE, CLUSTER_METADATA, partition_of
 from minibroker_storage.disk import Disk
 from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, DiskReader, lost_of_partition
@@ -37,12 +37,12 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
     if not root.clean:
         reason = "not shut down cleanly: the logs' ends will be checked when opened"
         findings.append(Finding(DATA_DIRECTORY, CLEAN_FILE, reason, severity=NOTICE))
-    log_starts, cleaned = root.offsets.get(LOG_START_OFFSET, {}), root.offsets.get(CLEANER_OFFSET, {})
+    cleaned = root.offsets.get(CLEANER_OFFSET, {})
     places = {name: partition_of(name) for name, size in sorted(root.entries.items()) if size == DIRECTORY}
     for name, place in places.items():
         if place is None:
             continue
-        end = _partition(disk, root, name, findings.append, progress, log_starts.get(place, 0))
+        end = _partition(disk, root, name, findings.append, progress)
         if cleaned.get(place, 0) > end:
             severity = ERROR if root.clean else NOTICE
             reason = f"{name} ends at {end}"
@@ -63,13 +63,13 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
     return findings
 
 
-def _partition(disk: Disk, root: RootFiles, name: str, report: Report, progress: Progress, log_start: int) -> int:
+def _partition(disk: Disk, root: RootFiles, name: str, report: Report, progress: Progress) -> int:
     """Checks a partition's directory; returns where its log ends."""
     sizes = DiskReader(disk).sizes(name)
     root.partition(name, [file for file, size in sizes.items() if size != DIRECTORY])
     for missing in missing_indexes(name, sizes):
         report(missing)
-    check = PartitionCheck(disk, name, report, clean=root.clean, progress=progress, log_start=log_start)
+    check = PartitionCheck(disk, name, report, clean=root.clean, progress=progress)
     check.run()
     return check.end
 
@@ -77,5 +77,5 @@ def _partition(disk: Disk, root: RootFiles, name: str, report: Report, progress:
 def check_partition(disk: Disk, name: str, *, progress: Progress = lambda *_: None) -> list[Finding]:
     """Likewise of one partition's directory, `name` below the disk's root, and of nothing beside it."""
     findings: list[Finding] = []
-    _partition(disk, RootFiles(DiskReader(disk), findings.append), name, findings.append, progress, 0)
+    _partition(disk, RootFiles(DiskReader(disk), findings.append), name, findings.append, progress)
     return findings

@@ -103,14 +103,9 @@ class SegmentIndexes:
 
 
 class PartitionCheck:
-    """The check of one directory; `log_start` is the checkpoint's value, 0 without one.
+    """The check of one directory. Afterwards `start` and `end` are the offsets its segments span."""
 
-    Afterwards `start` and `end` are the offsets its segments span.
-    """
-
-    def __init__(
-        self, disk: Disk, directory: str, report: Report, *, clean: bool, progress: Progress, log_start: int = 0
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, report: Report, *, clean: bool, progress: Progress) -> None:
         self._disk = disk
         self._dir = directory
         self._report = report
@@ -123,7 +118,6 @@ class PartitionCheck:
         self._snapshots: list[int] = []
         self._gaps = 0
         self._whole = False  # every record since offset 0 is there
-        self._log_start = log_start
         self.start = self.end = 0
 
     def run(self) -> None:
@@ -223,7 +217,7 @@ class PartitionCheck:
             wrong(OFFSET_HOLE, reason)
         epoch = header.partition_leader_epoch
         if header.magic == MAGIC and (
-            said := self._epochs.contradiction(header.base_offset, header.last_offset, epoch, self._log_start)
+            said := self._epochs.contradiction(header.base_offset, header.last_offset, epoch)
         ):
             wrong(EPOCH_CHECKPOINT, f"leader epoch {epoch}, {said}")
         self.end = max(self.end, header.next_offset)

@@ -67,14 +67,24 @@ class LeaderEpochCache:
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
 
-    def contradiction(self, first_offset: int, last_offset: int, epoch: int, log_start: int = 0) -> str:
-        """The differences from batches at these offsets, all of this epoch; empty if there are none. Epochs below
-        `log_start` may be missing, and without entries there is no difference."""
-        first = max(first_offset, min(log_start, last_offset))
+    def contradiction(self, first_offset: int, last_offset: int, epoch: int) -> str:
+        """The differences from batches at these offsets, all of this epoch; empty if there are none.
+
+        What lies below the first entry may be of that epoch or an older one. Kafka cuts the file wherever the log start
+        goes up (LeaderEpochFileCache.truncateFromStartAsyncFlush), writes the log start itself up to a minute later
+        (LogManager.checkpointLogStartOffsets), and after a kill in between never has the older entries again.
+        """
+        if not self._starts:
+            return ""
+        begin = self._starts[0]
+        if first_offset < begin and epoch > self._epochs[0]:
+            return f"{FILE_NAME} says {self._epochs[0]} from offset {begin} on"
+        if last_offset < begin:
+            return ""
+        first = max(first_offset, begin)
         known = self.epoch_for_offset(first)
         if known != epoch:
-            deleted = last_offset < log_start or not self._epochs
-            return "" if known == UNDEFINED_EPOCH and deleted else f"{FILE_NAME} says {known}"
+            return f"{FILE_NAME} says {known}"
         following = bisect_right(self._starts, first)
         if following < len(self._starts) and self._starts[following] <= last_offset:
             return f"{FILE_NAME} says {self._epochs[following]} from offset {self._starts[following]} on"

@@ -29,7 +29,14 @@ from minibroker_storage.checkpoints import (
     RECOVERY_POINT,
     decode_offsets,
 )
-from minibroker_storage.directory import CLEAN_FILE, META_FILE, partition_of, properties_of, wrong_in_meta
+from minibroker_storage.directory import (
+    CLEAN_FILE,
+    CLUSTER_METADATA,
+    META_FILE,
+    partition_of,
+    properties_of,
+    wrong_in_meta,
+)
 from minibroker_storage.disk import join
 from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minibroker_storage.lost import DIRECTORY, DirectoryReader
@@ -109,10 +116,13 @@ class RootFiles:
 
         `existing`: returns the topics in the cluster's metadata; None without metadata. A broker rewrites all
         checkpoints when it is stopped, so that they name existing partitions. A running broker may have just removed a
-        partition, or the partition was not copied.
+        partition, or the partition was not copied. High watermarks are rewritten as long as the directory has a
+        partition (ReplicaManager.checkpointHighWatermarks): those of the last ones to leave it stay.
         """
+        places = (partition_of(name) for name, size in self.entries.items() if size == DIRECTORY)
+        kept = any(place is not None and place[0] != CLUSTER_METADATA for place in places)
         for name, offsets in self.offsets.items():
-            for topic, partition in offsets:
+            for topic, partition in offsets if kept or name != HIGH_WATERMARK else ():
                 directory = f"{topic}-{partition}"
                 if directory in self.entries:
                     continue

@@ -394,6 +394,24 @@ def test_checkpoints_past_the_end(clean: bool) -> None:
     assert any(f.path == "replication-offset-checkpoint" for f in errors(disk))
 
 
+def test_high_watermarks_of_the_last_partitions_that_left() -> None:
+    """Kafka rewrites them for a log directory that has a partition, and the other checkpoints for all."""
+    disk = MemoryDisk()
+    disk.make_dir("__cluster_metadata-0")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        disk.write_atomic(name, b"0\n1\ngone 0 1\n")
+    disk.write_atomic(".kafka_cleanshutdown", b"")
+    root = RootFiles(DiskReader(disk), lambda _: None)
+    root.look()
+    paths = [finding.path for _, finding in root.without_directory(lambda: ["gone"])]
+    assert paths == ["recovery-point-offset-checkpoint"]
+    disk.make_dir("here-0")
+    root = RootFiles(DiskReader(disk), lambda _: None)
+    root.look()
+    paths = [finding.path for _, finding in root.without_directory(lambda: ["gone"])]
+    assert paths == ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
+
+
 def test_a_log_that_begins_above_its_high_watermark() -> None:
     """After a crash the two may be of different times."""
     disk = kafka("plain-0")

@@ -238,7 +238,14 @@ DAMAGE: list[tuple[str, Change, set[str]]] = [
     ("a checkpoint of other leader epochs", replaced(EPOCHS, b"0\n1\n7 0\n"), {"epoch-checkpoint"}),
     ("a leader epoch that begins too early", replaced(EPOCHS, b"0\n2\n0 0\n2 4\n"), {"epoch-checkpoint"}),
     ("a leader epoch that begins after the end", replaced(EPOCHS, b"0\n2\n0 0\n2 99\n"), {"epoch-checkpoint"}),
-    ("leader epochs that begin too late", replaced(EPOCHS, b"0\n1\n0 4\n"), {"epoch-checkpoint"}),
+    (
+        "a leader epoch above the first one in the checkpoint",
+        lambda p: [
+            replaced(EPOCHS, b"0\n1\n1 9\n")(p),
+            *(header(FIRST, at, partition_leader_epoch=2)(p) for at in (0, 3, 6)),
+        ],
+        {"epoch-checkpoint"},
+    ),
     ("a checkpoint of leader epochs that is none", replaced(EPOCHS, b"1\n"), {"epoch-checkpoint"}),
     # checkpoints and identity
     (
@@ -340,6 +347,8 @@ LAWFUL: list[tuple[str, Change]] = [
     ("indexes allocated ahead", not_closed(allocated_ahead)),
     ("leader epochs that leave some out", new_leader),
     ("records deleted up to the middle of a batch", deleted_up_to),
+    ("the same and a kill before the log start was written", replaced(EPOCHS, b"0\n1\n0 4\n")),
+    ("the same of all records", replaced(EPOCHS, b"0\n1\n0 9\n")),
     ("a high watermark below the end", checkpoint("replication-offset-checkpoint", b"plain 0 50", b"plain 0 44")),
     ("a recovery point of 0", checkpoint("recovery-point-offset-checkpoint", b"plain 0 50", b"plain 0 0")),
     ("a copy without the files at the root", no_root_files),
