@@ -23,6 +23,7 @@ from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers, Timers
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.executor import Executor
+from minibroker.kernel.line_limit import LineLimit
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.transport import Transport
@@ -100,6 +101,8 @@ class Broker:
         #: None: every client may do anything.
         self.authorizer: Authorizer | None = create_authorizer(settings)
         self.refusals = Refusals()
+        #: A full disk or memory refuses every request of a client that sends it again.
+        self.refused_appends = LineLimit(timers, log.error, "%d more appends were refused within %g s", most=1)
         self.fetch_sessions = FetchSessionCache(
             settings.get_int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )
@@ -212,6 +215,7 @@ class Broker:
         self._started = False
         self._news.close()
         self._heartbeat.stop()
+        self.refused_appends.close()
         self.controller_channel.close()
         self.replication.stop()
         self.maintenance.stop()

@@ -21,7 +21,6 @@ from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred, gather
-from minibroker.kernel.logs import get_logger
 from minibroker.kernel.turns import STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
@@ -41,7 +40,6 @@ from minibroker_storage.validator import CheckedBatch, client_batch
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
 
-log = get_logger(__name__)
 
 _CURRENT_LEADER_VERSION = 10
 IMPLICIT_ADD_VERSION = 12
@@ -248,7 +246,7 @@ async def _check_unknown(broker: Broker, transactional_id: str, transactional: l
         for entry in unknown:
             # In the meantime another batch may have made the producer known: then its state decides.
             if refusal is not None and _is_unknown(entry, producer_id):
-                _refuse(entry, refusal)
+                _refuse(broker, entry, refusal)
 
 
 def _is_out(entry: _Entry) -> bool:
@@ -290,7 +288,7 @@ async def _verify(
             if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
                 stale.append((entry, error))
             else:
-                _refuse(entry, error)
+                _refuse(broker, entry, error)
             entry.partition = None  # Kafka refuses before it looks at the log: no log start offset in the answer
             continue
         if entry.guard is not None:
@@ -328,7 +326,7 @@ async def _verify(
             if code == ErrorCode.INVALID_PRODUCER_EPOCH:
                 stale.append((entry, refusal))
             else:
-                _refuse(entry, refusal)
+                _refuse(broker, entry, refusal)
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale:
         first = stale[0][0]
@@ -342,7 +340,7 @@ async def _verify(
             api_version=ctx.api_version,
         )
         for entry, refusal in stale:
-            _refuse(entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
+            _refuse(broker, entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
@@ -430,7 +428,7 @@ def _append(
 
 
 def _refuse_append(ctx: RequestContext, entry: _Entry, error: ApiError) -> None:
-    _refuse(entry, error)
+    _refuse(ctx.broker, entry, error)
     if error.code in _OF_THE_REQUEST and entry.records is not None and _no_batch(entry.records, ctx.api_version):
         entry.partition = None  # Kafka refuses the request's bytes before it looks at the log
 
@@ -478,14 +476,14 @@ async def _when_replicated(
                 assert entry.partition is not None
                 entry.partition.check_still_enough_replicas()
         except ApiError as error:
-            _refuse(entry, error)
+            _refuse(ctx.broker, entry, error)
     return _respond(ctx, request, entries)
 
 
-def _refuse(entry: _Entry, error: ApiError) -> None:
+def _refuse(broker: Broker, entry: _Entry, error: ApiError) -> None:
     entry.error = error.with_traceback(None)  # or the two would hold each other
     if error.code == ErrorCode.KAFKA_STORAGE_ERROR and entry.partition is not None:
-        log.error("append to %s refused: %s", entry.partition, error.message)
+        broker.refused_appends.say("append to %s refused: %s", entry.partition, error.message)
     if error.code in _WITHOUT_LOG_START:
         entry.partition = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from collections.abc import Callable, Sequence
 
 from minibroker_storage.disk import Buffer, DirLock, DiskFull, Locked, NotFound, StorageError
@@ -23,7 +24,15 @@ class MemoryFile:
         return len(self._disk.content(self.path))
 
     def pread(self, n: int, offset: int) -> bytes:
-        return bytes(self._disk.content(self.path)[offset : offset + n])
+        content = self._disk.content(self.path)
+        size = min(n, len(content) - offset)
+        if size <= 0:
+            return b""
+        # One copy by one call: a memoryview, which takes several calls, would keep another thread from appending.
+        try:
+            return bytes(struct.unpack_from(f"{size}s", content, offset)[0])
+        except struct.error:  # truncated by another thread since
+            return bytes(content[offset : offset + n])
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         content = self._disk.content(self.path)

@@ -4,6 +4,7 @@ that fails as told."""
 import errno
 import gc
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -155,6 +156,30 @@ def test_memory_is_bounded() -> None:
     disk.write_atomic("b", b"")
     disk.remove("a")
     assert disk.used_bytes == 0
+
+
+def test_a_read_from_memory_copies_once() -> None:
+    file = MemoryDisk().open("a", create=True)
+    file.append([bytes(1 << 20)])
+    tracemalloc.start()
+    try:
+        data = file.pread(1 << 20, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert data == bytes(1 << 20)
+    assert peak < 1.5 * (1 << 20)
+
+
+def test_a_file_truncated_during_a_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Longer(bytearray):
+        def __len__(self) -> int:
+            return 20  # as it was before another thread truncated it
+
+    disk = MemoryDisk()
+    file = disk.open("a", create=True)
+    monkeypatch.setattr(disk, "content", lambda path: Longer(b"0123456789"))
+    assert file.pread(20, 4) == b"456789"
 
 
 def test_handles_are_bounded_and_the_least_used_go_first(tmp_path: Path) -> None:

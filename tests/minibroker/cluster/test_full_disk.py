@@ -108,3 +108,26 @@ def test_the_log_names_what_the_disk_refused_and_no_other_refusal(caplog: pytest
     assert said.startswith("append to t-0 refused: ")
     disk.max_bytes = ROOM
     client.cluster.stop()
+
+
+def test_a_full_disk_is_said_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk(ROOM)
+    client = SeedClient(KAFKA, disk=disk)
+    producer = client.new(name=None)
+    assert client.produce(producer, 7, transactional=False).code == OK
+    disk.max_bytes = disk.used_bytes
+
+    def said_of(requests: int) -> list[str]:
+        caplog.clear()
+        for _ in range(requests):
+            assert client.produce(producer, 8, transactional=False).code == ErrorCode.KAFKA_STORAGE_ERROR
+        client.cluster.timers.advance(1000)
+        return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+    for _ in range(2):
+        first, more = said_of(5)
+        assert first.startswith("append to t-0 refused: ")
+        assert more == "4 more appends were refused within 1 s"
+    assert len(said_of(1)) == 1
+    disk.max_bytes = ROOM
+    client.stop()

@@ -34,8 +34,9 @@ def test_each_second_with_lines_has_its_end() -> None:
     for _ in range(2):
         connection_log.say("one")
         connection_log.say("two")
-        loop.armed[-1][1]()
-    assert [seconds for seconds, _ in loop.armed] == [1, 1]
+        _, fire, *arguments = loop.armed[-1]
+        fire(*arguments)
+    assert [seconds for seconds, *_ in loop.armed] == [1, 1]
 
 
 async def test_after_that_time_it_speaks_again(caplog: pytest.LogCaptureFixture) -> None:
