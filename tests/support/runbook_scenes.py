@@ -44,8 +44,10 @@ def _directory(planted: Planted, path: Path) -> Iterator[dict[str, str]]:
 
 
 def lost_producer_state(path: Path) -> Scene:
-    """A leader that had forgotten a producer took a batch again that it had."""
+    """A leader that had forgotten a producer took a batch again that it had, and has not been stopped since."""
     planted = Planted()
+    # A clean stop would have written a snapshot at the log's new end.
+    del planted.files[".kafka_cleanshutdown"]
     planted.append("append-time-0", planted.find("append-time-0", 3))
     return _directory(planted, path)
 
