@@ -29,7 +29,8 @@ POLL_SECONDS = 1.0
 
 
 class FollowingAudit:
-    """Keeps the collapsed rows of everything read, and judges them again after each round."""
+    """Keeps the collapsed rows of everything read, and judges them again after each round. `--as-of` is the time when
+    it begins; it goes on with this machine's clock."""
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
         assert isinstance(plan.files, Topics)
@@ -42,6 +43,7 @@ class FollowingAudit:
         self._told: set[tuple[Any, ...]] = set()
         self.figures = Figures()
         self.errors = 0
+        self._ahead_ms = 0 if plan.as_of_ms is None else plan.as_of_ms - _now_ms()
 
     def round(self) -> list[Finding]:
         """Reads new records and returns the new findings. Raises NotReadable; what was read before the error is
@@ -54,7 +56,7 @@ class FollowingAudit:
             figures.records += read.records
             figures.bytes += read.bytes
         self._rows = _collapsed(self._rows, self._facts)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms() + self._ahead_ms
         judged = replace(self._plan, facts=tuple(self._facts.values()), as_of_ms=now_ms)
         present, transactions, _ = judge_rows(judged, self._rows)
         found = []
@@ -95,6 +97,10 @@ class FollowingAudit:
             for log in logs:
                 self._facts.pop(log, None)
                 self._seen.pop(log, None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:

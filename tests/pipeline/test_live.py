@@ -147,3 +147,19 @@ def test_a_cluster_that_works_while_it_is_followed(busy: tuple[str, Load]) -> No
         follower.look()
         found += follower.round()
     assert [str(one) for one in found] == []
+
+
+@pytest.mark.parametrize(("as_of", "rules"), [([], []), (["--as-of", "{later}"], ["hanging-transaction"])])
+def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str]) -> None:
+    """In a rehearsal whose clock is an hour ahead a transaction of a minute is late."""
+    with Minibroker(ephemeral=True, topics={"t": 1}, config=CONFIG) as broker:
+        client = TransactionalClient(broker.bootstrap_servers)
+        producer = client.init_producer_id("open", 60_000, transaction_version=BUMPS_EPOCH)
+        client.produce(producer, "t", 0, _batch(producer, 0))
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        words = [word.format(later=broker.clock.now_ms + 3_600_000) for word in as_of]
+        arguments = parser.parse_args(["--bootstrap", broker.bootstrap_servers, *words])
+        follower = FollowingAudit(plan_of(arguments), arguments)
+        assert [one.rule for one in follower.round()] == rules
+        client.close()
