@@ -96,7 +96,9 @@ class ScenarioRun:
             self.variables[name] = f"mb-{self.token}-{name}"
         try:
             self._make_topics()
+            self._run_steps(scenario.before, "before.")
             self._run_steps(scenario.steps, "")
+            self._run_steps(scenario.after, "after.")
         except ScenarioError as exc:
             self.mismatches.append(f"{self._where}: scenario error: {exc}".removeprefix(": "))
         except ScenarioFailed as exc:
@@ -331,7 +333,7 @@ class ScenarioRun:
             wrong = self._mismatch(path, expected, response)
             if wrong is None:
                 continue
-            if self.recorder is not None:
+            if self.recorder is not None and step not in (*self.scenario.before, *self.scenario.after):
                 self.recorder(step, path, lookup(response, path, self.variables))
                 continue
             if self._may(step, path, response):

@@ -3,7 +3,8 @@
 A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs, or `protocol-guide`), `catches` (names
 of deliberate defects that make it fail), `tags`, `only` (expectations it is for, `kafka` for those of every release, by
 default all), `topics` (variable → partitions and configs, made before the steps and deleted after), `names` (variables
-for unique strings), `needs` (capabilities), `alone`, `steps`.
+for unique strings), `needs` (capabilities), `alone`, `neighbour` (a second producer, `$neighbour`, that has a
+transaction open meanwhile; neighbour.yaml), `steps`.
 
 Scenarios that share most of this are a `matrix`, a name, with `cells`, the rest of its name → what is its own; `before`
 are its first steps, `why` begins the cell's, and a tag `$cell` is the cell's name.
@@ -102,13 +103,16 @@ ANY_VERSION = -1
 """Of a call in a step `versions`, which is made once in each of them."""
 _ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
 _SCENARIO_OPTIONS = frozenset(
-    {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "steps"}
+    {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "neighbour", "steps"}
 )
 _MATRIX_OPTIONS, _CELL = ("matrix", "before", "cells"), "$cell"
 RESTART = "restart"
 """The capability that a step `restart` needs."""
 _GROUP = re.compile(r"^\d+-")
-_RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock", "v"})
+NEIGHBOUR_TOPICS: dict[str, tuple[int, dict[str, Any]]] = {"neighbour_topic": (1, {})}
+NEIGHBOUR_NAMES = ("neighbour_id",)
+_MATCHERS = frozenset({"any", "pos", "nonneg", "uuid", "str", "now"})
+_RESERVED = _MATCHERS | {"clock", "v", "neighbour", *NEIGHBOUR_TOPICS, *NEIGHBOUR_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named sequence of requests and what is to come back. `topics`: variable → (partitions, configs)."""
+    """A named sequence of requests and what is to come back. `topics`: variable → (partitions, configs). `before` and
+    `after`: the steps of a neighbour, around its own."""
 
     file: str
     name: str
@@ -163,6 +168,8 @@ class Scenario:
     proves: tuple[str, ...] = ()
     catches: tuple[str, ...] = ()
     only: tuple[str, ...] = EXPECTATIONS
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
     @property
     def group(self) -> str:
@@ -176,7 +183,7 @@ class Scenario:
 
     def used_versions(self) -> frozenset[tuple[str, int]]:
         """(API, version) of every request the broker is to serve."""
-        return frozenset(used for step in self.steps for used in step.used_versions())
+        return frozenset(used for step in (*self.before, *self.steps, *self.after) for used in step.used_versions())
 
 
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
@@ -210,6 +217,14 @@ def load(paths: Iterable[Path]) -> list[Scenario]:
     return _distinct(found)
 
 
+@cache
+def neighbour_steps() -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The first and the last steps of a scenario that has a neighbour."""
+    file = resources.files(__package__) / "neighbour.yaml"
+    parts = _yaml(file.read_text(encoding="utf-8"), file.name)
+    return _steps(parts["before"], file.name, ""), _steps(parts["after"], file.name, "")
+
+
 def _distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
     by_name: dict[str, Scenario] = {}
     for scenario in scenarios:
@@ -223,20 +238,24 @@ def _distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
 
 def parse(text: str, file: str) -> list[Scenario]:
     """The scenarios in YAML text; `file` is for messages. Raises ScenarioError."""
+    document = _yaml(text, file)
+    if document is None:
+        return []
+    if not isinstance(document, list):
+        raise ScenarioError(f"{file}: a list of scenarios is wanted")
+    return [_scenario(entry, file, number) for number, entry in enumerate(_spread(document, file), 1)]
+
+
+def _yaml(text: str, file: str) -> Any:
     try:
         import yaml
     except ImportError:
         raise ScenarioError(hint("the conformance suite", "yaml")) from None
     try:
         # libyaml's loader, where PyYAML was built with it, is ten times as fast.
-        document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as exc:
         raise ScenarioError(f"{file}: {' '.join(str(exc).split())}") from None
-    if document is None:
-        return []
-    if not isinstance(document, list):
-        raise ScenarioError(f"{file}: a list of scenarios is wanted")
-    return [_scenario(entry, file, number) for number, entry in enumerate(_spread(document, file), 1)]
 
 
 def _spread(entries: list[Any], file: str) -> Iterator[Any]:
@@ -279,6 +298,9 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     restarts = any(step.kind == RESTART for step in every_step(steps))
     if restarts and not (RESTART in needs and entry.get("alone")):
         raise ScenarioError(f"{where}: a restart needs `needs: [{RESTART}]` and `alone: true`")
+    before, after = neighbour_steps() if entry.get("neighbour") else ((), ())
+    if before:
+        topics, names = topics | NEIGHBOUR_TOPICS, (*names, *NEIGHBOUR_NAMES)
     return Scenario(
         file=file,
         name=entry["name"],
@@ -292,6 +314,8 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
         proves=_texts(entry, "proves", where),
         catches=_texts(entry, "catches", where),
         only=only or EXPECTATIONS,
+        before=before,
+        after=after,
     )
 
 

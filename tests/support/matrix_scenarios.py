@@ -171,8 +171,9 @@ class Who:
     below: int
 
 
+OTHER = "$neighbour"
 WHOS = (
-    Who("another producer id", "$pid+1", 0),
+    Who("another producer id", OTHER, 0),
     Who("the epoch before", "$pid", 1),
     Who("the current epoch", "$pid", 0),
 )
@@ -228,6 +229,7 @@ def text(cell: Cell, groups: list[tuple[list[int], list[str]]], defined: set[str
     lines += [f"    {cell.name.removeprefix(f'versions-{state}-')}:"]
     lines += [f"      why: {cell.why.removeprefix(f'{cell.state.label}: ')}"]
     lines += [f"      catches: [{', '.join(catches)}]"] if catches else []
+    lines += ["      neighbour: true"] if any(who.pid == OTHER for who in cell.whos) else []
     lines += ["      steps:"]
     for versions, expectations in groups:
         calls = []
