@@ -24,16 +24,24 @@ class Moments:
     Of a running cluster, `LogFacts.settled_offset` tells it exactly. Logs of one directory that was closed are of one
     moment, which is not before the newest time in it. Logs of other directories are up to `apart_ms` apart; 0: they are
     of one moment, as in a simulation.
-    `newest_ms`: data directory -> the latest time that a broker wrote in it.
+    `newest_ms`: data directory -> the latest time that a broker wrote in it. `first_marker_ms`: topic -> the time of
+    its first marker; None: no topic was deleted and made again.
     """
 
-    def __init__(self, facts: Iterable[r.LogFacts], newest_ms: Mapping[str, int], apart_ms: int) -> None:
+    def __init__(
+        self,
+        facts: Iterable[r.LogFacts],
+        newest_ms: Mapping[str, int],
+        apart_ms: int,
+        first_marker_ms: Mapping[str, int] | None = None,
+    ) -> None:
         logs = [fact for fact in facts if fact.log.topic == r.TRANSACTION_STATE]
         self._settled = {fact.log.partition: fact.settled_offset for fact in logs if fact.settled_offset < r.EVERYTHING}
         self._roots = {fact.log.root for fact in logs}
         self._closed = all(fact.clean for fact in logs)
         self._newest = newest_ms
         self._apart = apart_ms
+        self._first_marker = first_marker_ms
 
     def settled(self, state: r.TxnState) -> bool:
         """Whether the record was there before the end of any other log was read."""
@@ -47,6 +55,11 @@ class Moments:
         """Whether what brokers wrote at this time was written before the log was read."""
         apart = CLOCKS_MS if fact.clean else self._apart
         return self.together(fact) or time_ms < self._newest.get(fact.log.root, 0) - apart
+
+    def may_be_of_another_topic(self, complete_ms: int, topic: str) -> bool:
+        """Whether a transaction was complete before the topic's first marker: one of the same name may have been
+        deleted since, and `__transaction_state` has names only."""
+        return self._first_marker is not None and 0 < complete_ms < self._first_marker.get(topic, r.EVERYTHING)
 
     def decided_before(self, marker: r.Transaction, fact: r.LogFacts, last_known_ms: int) -> bool:
         """Whether the decision of a marker was written before the coordinators' logs were read, which know states of
@@ -76,3 +89,12 @@ def newest_ms(states: Iterable[r.TxnState], transactions: Iterable[r.Transaction
         if txn.marker_offset >= 0:
             newest[txn.log.root] = max(newest.get(txn.log.root, 0), txn.end_timestamp)
     return newest
+
+
+def first_marker_ms(transactions: Iterable[r.Transaction]) -> dict[str, int]:
+    """Topic -> the time of its first marker, in any of its partitions."""
+    first: dict[str, int] = {}
+    for txn in transactions:
+        if txn.marker_offset >= 0:
+            first[txn.log.topic] = min(first.get(txn.log.topic, txn.end_timestamp), txn.end_timestamp)
+    return first

@@ -21,7 +21,7 @@ from minibroker.rules.catalogue import *
 from minibroker.rules.file_rules import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *
-from minibroker.rules.moments import Moments, newest_ms
+from minibroker.rules.moments import Moments, first_marker_ms, newest_ms
 from minibroker.rules.offset_rules import *
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, GroupMember, TxnState
 from minibroker.rules.state_rules import *
@@ -60,7 +60,7 @@ def judge_verdicts(
     facts = [verdict.facts for verdict in verdicts]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
     states = list(states)
-    moments = Moments(facts, newest_ms(states, transactions), apart_ms)
+    moments = Moments(facts, newest_ms(states, transactions), apart_ms, first_marker_ms(transactions))
     ends: dict[tuple[str, int], int] = {}
     for verdict in verdicts:
         place = verdict.facts.log.topic, verdict.facts.log.partition

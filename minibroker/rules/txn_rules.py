@@ -240,25 +240,64 @@ class _TxnJudge:
         """
         log, _ = place
         fact = self._facts.get(log)
-        whole = fact is not None and fact.whole
         decided = self._decided.get(place, [])
         if fact is None or (not self._known.whole and not decided):
             return False
         marked = [txn for txn in found if txn.marker_offset >= 0]
-        best, least = _Pairing([], [], [], []), -1
-        for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
-            known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
-            pairing = self._lawful(self._pair(known, written, whole), fact, found, read_later=read_later)
-            if least < 0 or pairing.breaches < least:
-                best, least = pairing, pairing.breaches
-            if not least:
-                break
+        best = self._best(decided, marked, fact, found)
+        if best.breaches and (earlier := self._of_another_topic(decided, log, found)):
+            without = self._best(decided[earlier:], marked, fact, found)
+            if without.breaches < best.breaches:
+                best = without
+                self._made_again(decided[:earlier], log)
         torn = self._tell(best, fact, found)
         for decision, txn in best.pairs:
             if txn.outcome == decision.outcome:
                 span = decision.start_timestamp, decision.timestamp
                 torn = self._ended_before(marked, txn, *span, decision.transactional_id) or torn
         return torn
+
+    def _best(
+        self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts, found: list[r.Transaction]
+    ) -> _Pairing:
+        """The pairing with the fewest breaches, over what may be missing at the ends."""
+        best, least = _Pairing([], [], [], []), -1
+        for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
+            known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
+            pairing = self._lawful(self._pair(known, written, fact.whole), fact, found, read_later=read_later)
+            if least < 0 or pairing.breaches < least:
+                best, least = pairing, pairing.breaches
+            if not least:
+                break
+        return best
+
+    def _of_another_topic(self, decided: list[Decision], log: r.Log, found: list[r.Transaction]) -> int:
+        """How many of the first decisions may be about a deleted topic of the same name."""
+        for number, one in enumerate(decided):
+            if not one.complete or not self._moments.may_be_of_another_topic(one.complete_timestamp, log.topic):
+                return number
+            if _opened(one, found):
+                return number
+        return len(decided)
+
+    def _made_again(self, decided: Sequence[Decision], log: r.Log) -> None:
+        last = decided[-1]
+        count = f"{len(decided)} transactions" if len(decided) > 1 else "a transaction"
+        reason = (
+            f"nothing is left of {count} that ended before the topic's first marker: the topic was deleted and created "
+            "again since, or it lost its first records"
+        )
+        self.found.append(
+            finding(
+                "torn-transaction",
+                log,
+                reason,
+                producer_id=last.producer_id,
+                producer_epoch=last.producer_epoch,
+                transactional_id=last.transactional_id,
+                severity=NOTICE,
+            )
+        )
 
     def _ended_before(
         self, marked: list[r.Transaction], last: r.Transaction, start: int, end: int, transactional_id: str

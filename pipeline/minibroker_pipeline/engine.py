@@ -76,7 +76,7 @@ class SparkAudit:
         finally:
             watch.stop()
         figures.logs = len(plan.facts)
-        self._moments = Moments(plan.facts, figures.newest_ms, APART_MS)
+        self._moments = Moments(plan.facts, figures.newest_ms, APART_MS, figures.first_marker_ms)
         as_of = plan.as_of_ms if plan.as_of_ms is not None else max(figures.newest_ms.values(), default=0) or None
         verdicts = self._judge_logs(read, as_of)
         summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
@@ -229,6 +229,7 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
                 figures.add_run(row)
             elif isinstance(row, r.Marker):
                 figures.add_time(row.log.root, row.timestamp)
+                figures.add_marker_time(row.log.topic, row.timestamp)
             elif isinstance(row, r.TxnState):
                 figures.add_time(row.log.root, row.update_timestamp)
             if is_log_row(row):

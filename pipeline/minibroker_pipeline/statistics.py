@@ -26,6 +26,7 @@ class Statistics:
     records: int = 0
     runs: int = 0
     newest_ms: dict[str, int] = field(default_factory=dict)
+    first_marker_ms: dict[str, int] = field(default_factory=dict)
     bucket_ms: int = 1_000
     transactions: Counter[tuple[int, str]] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
@@ -42,6 +43,10 @@ class Statistics:
     def add_time(self, root: str, timestamp: int) -> None:
         """A time that a broker, not a client, wrote (ms): its data directory was in use then."""
         self.newest_ms[root] = max(self.newest_ms.get(root, 0), timestamp)
+
+    def add_marker_time(self, topic: str, timestamp: int) -> None:
+        """The time of a marker (ms): the topic was there then."""
+        self.first_marker_ms[topic] = min(self.first_marker_ms.get(topic, timestamp), timestamp)
 
     def add_run(self, run: Run) -> None:
         self.runs += 1
@@ -92,6 +97,8 @@ class Statistics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for root, timestamp in other.newest_ms.items():
             self.add_time(root, timestamp)
+        for topic, timestamp in other.first_marker_ms.items():
+            self.add_marker_time(topic, timestamp)
         self.transactions += other.transactions
         self.durations += other.durations
         self.findings += other.findings

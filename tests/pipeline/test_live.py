@@ -19,6 +19,12 @@ from minibroker_pipeline import command
 from minibroker_pipeline.command import plan_of
 from minibroker_pipeline.follow import FollowingAudit
 from minibroker_pipeline.topics import TopicClient
+from minibroker_protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from minibroker_protocol.records import Record, build_batch
 
 CONFIG = {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}
@@ -163,3 +169,26 @@ def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str]) -> N
         follower = FollowingAudit(plan_of(arguments), arguments)
         assert [one.rule for one in follower.round()] == rules
         client.close()
+
+
+@pytest.mark.parametrize("version", [BUMPS_EPOCH, OLD])
+def test_a_topic_made_again(version: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its predecessor's transactions stay in `__transaction_state`, which has names only."""
+    with Minibroker(data_dir=str(tmp_path / "data"), transaction_version=version, topics={"t": 2}, config=CONFIG) as b:
+        load = Load(b.bootstrap_servers, version)
+        while load.ended < 6:
+            load.step()
+        load.client.ask_any(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), DeleteTopicsResponse, 5)
+        again = [CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=1)]
+        load.client.ask_any(CreateTopicsRequest(topics=again, timeout_ms=10_000), CreateTopicsResponse, 5)
+        assert main(["audit", "--bootstrap", b.bootstrap_servers]) == 0  # nothing in it yet
+        other = Load(b.bootstrap_servers, version, "other")
+        while other.ended < 3:
+            other.step()
+        assert main(["audit", "--bootstrap", b.bootstrap_servers]) == 0
+        for one in (load, other):
+            one.client.close()
+    assert main(["audit", str(tmp_path / "data")]) == 0
+    printed = capsys.readouterr().out
+    notice = "notice: torn-transaction: t-{}: nothing is left of 6 transactions that ended before the topic's first"
+    assert [printed.count(notice.format(partition)) for partition in (0, 1)] == [3, 3]
