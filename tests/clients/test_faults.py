@@ -231,7 +231,7 @@ def test_a_client_in_a_black_hole_times_out_and_others_go_on(broker: Minibroker,
 )
 def test_each_kind_of_target(broker: Minibroker, topic: str, match: dict[str, Any], fires: bool) -> None:
     wanted = {name: topic if name == "topic" else value for name, value in match.items()}
-    fault = broker.faults.inject("Produce", Error("NOT_ENOUGH_REPLICAS"), **wanted)
+    fault = broker.faults.inject("Produce", Error("NOT_ENOUGH_REPLICAS"), expected=fires, **wanted)
     assert send(producer(broker, client_id="matched"), topic, b"1", b"2") == []
     assert fault.fired == fires
     assert read(broker, topic) == [b"1", b"2"]
