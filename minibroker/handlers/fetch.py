@@ -78,7 +78,7 @@ async def _read_and_answer(
 
 
 async def _read_all(ctx: RequestContext, fetch: Fetch) -> None:
-    fetch.reads, fetch.nothing_yet = [], True
+    fetch.reads, fetch.idle, fetch.nothing_yet = [], [], True
     fetch.remaining = room_for_answer(ctx, fetch)
     for few in parts(fetch.targets):
         read_some(ctx, fetch, few)

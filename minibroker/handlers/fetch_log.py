@@ -18,6 +18,8 @@ from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than this are resolved, read and answered in one turn of the loop."""
 
+CONSUMER = -1
+"""Replica id of a client that is no replica."""
 FUTURE_REPLICA = -3
 """Replica id of a copy in another directory of the same broker; it reads to the end (FetchIsolation.of)."""
 
@@ -35,9 +37,15 @@ def room_for_answer(ctx: RequestContext, fetch: Fetch) -> int:
 def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget]) -> None:
     """Read partitions in their order until the byte limit is used up; the first batch is given whole. A limit below
     zero is an error for the first partition that is read, and counts as 0 for those after it
-    (ReplicaManager.readFromLog)."""
+    (ReplicaManager.readFromLog). No answer is built for a partition of which an incremental session would drop it."""
     reads, channel = fetch.reads, ctx.connection.channel
+    known = not fetch.full and fetch.replica_id == CONSUMER and not fetch.denied
     for target in targets:
+        if known and (partition := _without_news(ctx, target)) is not None:
+            fetch.idle.append((partition, target))
+            if fetch.remaining < 0:
+                fetch.remaining = 0
+            continue
         remaining = fetch.remaining
         read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
         reads.append(read)
@@ -51,6 +59,23 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
                 room = channel.answer_room()
                 if room is not None and room < fetch.remaining:
                     fetch.remaining = room
+
+
+def _without_news(ctx: RequestContext, target: FetchTarget) -> Partition | None:
+    """The partition when a read would find nothing but what the session's client knows; None: read it."""
+    offset = target.fetch_offset
+    if offset != target.known_high_watermark or target.last_fetched_epoch >= 0:
+        return None
+    broker = ctx.broker
+    if ctx.api_version >= TOPIC_IDS_VERSION and broker.image.topic_names.get(target.topic_id) != target.topic:
+        return None
+    try:
+        partition = broker.partition(target.topic, target.index)
+    except ApiError:
+        return None
+    if target.current_leader_epoch not in (-1, partition.leader_epoch):
+        return None
+    return partition if partition.stands_at(offset, target.known_log_start) else None
 
 
 def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
@@ -98,6 +123,8 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
         )
+    if not partition.has_log:
+        return _read_nothing(partition, target, committed=fetch.isolation == READ_COMMITTED)
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,
@@ -127,6 +154,24 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
     return read
 
 
+def _read_nothing(partition: Partition, target: FetchTarget, *, committed: bool) -> Read:
+    """What is in a log that was never written: to create its files would take a millisecond a partition."""
+    data = _PartitionData(
+        partition_index=target.index,
+        high_watermark=0,
+        last_stable_offset=0,
+        log_start_offset=0,
+        aborted_transactions=[] if committed else None,
+        records=b"",
+    )
+    read = Read(target, data, partition)
+    if target.last_fetched_epoch >= 0:
+        follower_fetch.diverging(partition, target)  # raises: the log has no epoch
+    if target.fetch_offset != 0:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {target.fetch_offset} is not between 0 and 0")
+    return read
+
+
 def _bound(fetch: Fetch, partition: Partition) -> int:
     log = partition.log
     if fetch.replica_id == FUTURE_REPLICA:
@@ -146,7 +191,7 @@ def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> Read:
 
 
 def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
-    if request.max_wait_ms <= 0 or not reads:
+    if request.max_wait_ms <= 0 or not (reads or fetch.idle):
         return True
     total = 0
     for read in reads:
@@ -160,6 +205,7 @@ async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fet
     """Hold the answer until enough bytes can be read or `max_wait_ms` has passed (DelayedFetch)."""
     enough: Deferred[None] = Deferred()
     partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
+    partitions += fetch.idle
 
     def look() -> None:
         if not enough.done and _has_enough(fetch, partitions):
@@ -177,8 +223,12 @@ async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fet
 def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:
     total = 0
     for partition, target in partitions:
-        if not partition.is_leader or not partition.has_log:
+        if not partition.is_leader:
             return True
+        if not partition.has_log:
+            if target.fetch_offset != 0:
+                return True
+            continue
         bound = _bound(fetch, partition)
         log = partition.log
         if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:

@@ -33,10 +33,14 @@ Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 
 
 class Fetch:
-    """One request while it is served. nodes: addresses of the leaders of partitions that this broker does not lead."""
+    """One request while it is served.
+
+    idle: partitions of a session that were not read, because there is nothing new for its client. nodes: addresses of
+    the leaders of partitions that this broker does not lead.
+    """
 
     __slots__ = (
-        "denied", "follower", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads",
+        "denied", "follower", "full", "idle", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads",
         "remaining", "replica_id", "responses", "session", "targets",
     )  # fmt: skip
 
@@ -54,6 +58,7 @@ class Fetch:
         self.remaining = self.max_bytes
         self.nothing_yet = True
         self.reads: list[Read] = []
+        self.idle: list[tuple[Partition, FetchTarget]] = []
         self.responses: list[FetchResponse.FetchableTopicResponse] = []
         self.nodes: dict[int, FetchResponse.NodeEndpoint] = {}
 

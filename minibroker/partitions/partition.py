@@ -486,6 +486,13 @@ class Partition:
         latest = self.log.leader_epochs.latest_epoch if self.has_log else None
         return -1 if latest is None else latest
 
+    def stands_at(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether these are the limits of the log, which is neither opened nor created: False where it would be."""
+        log = self._log
+        if log is None:
+            return not self._written and high_watermark == log_start_offset == 0
+        return log.high_watermark == high_watermark and log.log_start_offset == log_start_offset
+
     def replicate(self, records: bytes | bytearray | memoryview, *, high_watermark: int, log_start_offset: int) -> None:
         """Append what the leader sent, then take over how far it is committed and where it starts.
 
