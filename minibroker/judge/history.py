@@ -4,6 +4,7 @@
     {"event": "ack",  "topic": "t", "value": "v1"}                       its success came back
     {"event": "end",  "transaction": 1, "outcome": "commit"}             a commit or abort whose success came back
     {"event": "read", "topic": "t", "partition": 0, "offset": 4, "value": "v1"}      given to a read_committed reader
+    {"event": "give up", "reason": "commit failed 20 times"}             the last event: each try ended with an error
 
 A value names its record, so none may be sent twice. ``client`` and ``reader`` tell several apart. ``partition`` is
 optional in ``send``. A transaction that has no ``end`` may have been committed or aborted, as a whole. A commit that
@@ -33,6 +34,8 @@ class History:
     sent: list[Sent] = field(default_factory=list)
     outcomes: dict[Hashable, str] = field(default_factory=dict)
     reads: list[Seen] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    """Why each client that gave up did so."""
 
 
 def text_of(value: object) -> str:
@@ -70,8 +73,11 @@ def _add(history: History, place: dict[str, int], event: dict[str, Any]) -> None
             raise ValueError(f"outcome is commit or abort, not {event['outcome']!r}")
         history.outcomes[client, event["transaction"]] = _OUTCOMES[event["outcome"]]
         return
+    if kind == "give up":
+        history.given_up.append(f"{client or 'the client'} gave up: {event['reason']}")
+        return
     if kind not in ("send", "ack", "read"):
-        raise ValueError(f"event is send, ack, end or read, not {kind!r}")
+        raise ValueError(f"event is send, ack, end, read or give up, not {kind!r}")
     topic = str(event["topic"])
     key = key_of(topic, str(event["value"]))
     if kind == "send":

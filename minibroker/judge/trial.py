@@ -12,7 +12,7 @@ from minibroker.judge.history import History, HistoryError, read_history
 from minibroker.judge.report import Judged
 from minibroker.judge.run import run_command
 from minibroker.judge.scripts import Script
-from minibroker.judge.verdict import BrokenPromise, Evidence, judge
+from minibroker.judge.verdict import NO_PROGRESS, BrokenPromise, Evidence, judge
 from minibroker.kernel.progress import ProgressLine
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
@@ -76,7 +76,7 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:
         reason = f"the command did not end within {task.timeout:g} s"
-        broken.append(BrokenPromise(finding("no-progress", Log("", "", -1), reason), ran.exchanges[-1]))
+        broken.append(BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), ran.exchanges[-1]))
     return Judged(ran, broken, task.any_status, noticed)
 
 

@@ -28,6 +28,7 @@ from minibroker_storage.disk import Disk
 Starts = Mapping[tuple[str, int], int]
 """Where logs begin, by topic and partition; what is missing below was deleted as asked."""
 
+NO_PROGRESS = "no-progress"
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 
 
@@ -161,7 +162,8 @@ def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list
         for one in stored
         if one.committed and one.topic in topics
     ]
-    return judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
+    found = judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
+    return [*found, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
 
 
 def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
@@ -194,6 +196,8 @@ class _Links:
             return commits[-1] if commits else None
         if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
             return self._of_value(found.message)
+        if found.rule == NO_PROGRESS:
+            return self._evidence.exchanges[-1] if self._evidence.exchanges else None
         one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
         batches = self._evidence.produced
         if found.rule == "lost-record":  # what the answer names is not what lies there

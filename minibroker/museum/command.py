@@ -184,7 +184,10 @@ def trace_name(what: str, number: int) -> str:
 
 
 def outcome(case: Case, judged: Judged) -> str:
-    """`BROKEN` when the rule of the case was; another rule decides nothing about this bug."""
+    """`BROKEN` when the rule of the case was; another rule decides nothing about this bug, nor does a program that did
+    not return."""
+    if judged.run.status is None:
+        return UNDECIDED
     if case.rule in {one.finding.rule for one in judged.broken}:
         return BROKEN
     return _OTHER if judged.broken else judged.outcome

@@ -30,6 +30,7 @@ _NEED = {OPEN: (0, 1), SEND: (1, 1), INSIST: (1, 1), TRANSACT: (1, 1), SLEEP: (1
 _ALONE = ("begin", "flush", *_ENDS)
 _AGAIN_SECONDS = 0.3
 _ENDING_SECONDS = 5.0
+_TRIES = 20
 
 
 def check(step: str) -> None:
@@ -58,6 +59,10 @@ class StepFailed(Exception):
 
 class Ended(Exception):
     """The program ended before its plan did."""
+
+
+class GaveUp(Exception):
+    """The client has returned an error for the same step `_TRIES` times; the text is the last one."""
 
 
 class Program:
@@ -151,9 +156,23 @@ class History:
             file.write(line + "\n")
 
 
+class Tries:
+    """Counts the errors of a step that is tried again and again."""
+
+    def __init__(self) -> None:
+        self._errors = 0
+
+    def failed(self, step: str, error: object) -> None:
+        """Say what went wrong. Raises GaveUp at the last try."""
+        say(f"{step}: {error}", flush=True)
+        self._errors += 1
+        if self._errors == _TRIES:
+            raise GaveUp(f"{step} failed {_TRIES} times, at last with {error}")
+
+
 class Plan:
     """Runs the steps. When a step of a transaction fails, the transaction is aborted and the rest of its steps are left
-    out; when the abort fails too, a new producer is opened."""
+    out; when the abort fails too, a new producer is opened. What is tried again is given up after `_TRIES` errors."""
 
     def __init__(self, steps: Sequence[str], program: Program, history: History) -> None:
         self._steps = list(steps)
@@ -163,7 +182,7 @@ class Plan:
         self._transaction = -1
 
     def follow(self) -> None:
-        """Run all steps. Raises Ended."""
+        """Run all steps. Raises Ended and GaveUp."""
         while self._steps:
             step = self._steps.pop(0)
             word, _, what = step.partition(" ")
@@ -187,7 +206,8 @@ class Plan:
         elif word == INSIST:
             self._insist(what)
         elif word == TRANSACT:
-            while not self._transacted(what):
+            tries = Tries()
+            while not self._transacted(what, tries):
                 pass
         elif word == SLEEP:
             time.sleep(float(what))
@@ -197,11 +217,12 @@ class Plan:
                 self._ended(word)
 
     def _open(self) -> None:
+        tries = Tries()
         while True:
             try:
                 return self._program.do(f"{OPEN} {self._identity}".strip())
             except StepFailed as failed:
-                say(f"open: {failed}", flush=True)
+                tries.failed(OPEN, failed)
 
     def _begin(self) -> None:
         self._transaction += 1
@@ -223,28 +244,30 @@ class Plan:
         self._program.do(*steps)
 
     def _insist(self, record: str) -> None:
-        """Send it again and again until it is acknowledged."""
+        """Send it until it is acknowledged."""
         value, partition = _record(record)
         inside = {"transaction": self._transaction} if self._identity else {}
         self._history.tell("send", value=value, **inside)
+        tries = Tries()
         while True:
             written = None
             try:
                 self._program.do(f"{SEND} {value} {partition}")
             except StepFailed as failed:
-                say(f"{value}: {failed}", flush=True)
-                written = False
-            while written is None:
-                try:
-                    self._program.do("flush")  # some clients report records only then
-                except StepFailed as failed:
-                    say(f"{value}: {failed}", flush=True)
-                written = self._program.written(value)
-            if written:
-                return
+                tries.failed(value, failed)
+            else:
+                while written is None:
+                    try:
+                        self._program.do("flush")  # some clients report records only then
+                    except StepFailed as failed:
+                        tries.failed(value, failed)
+                    written = self._program.written(value)
+                if written:
+                    return
+                tries.failed(value, "not written")
             time.sleep(_AGAIN_SECONDS)
 
-    def _transacted(self, name: str) -> bool:
+    def _transacted(self, name: str, tries: Tries) -> bool:
         """One record in a transaction of its own; False when it was not committed."""
         try:
             self._begin()
@@ -253,7 +276,7 @@ class Plan:
             self._ended(COMMIT)
             return True
         except StepFailed as failed:
-            say(f"{name}: {failed}", flush=True)
+            tries.failed(name, failed)
         try:
             self._program.do(ABORT)
             self._ended(ABORT)
@@ -279,13 +302,17 @@ class Plan:
 
 
 def main(steps: Sequence[str], command: Sequence[str]) -> int:
-    """0, or 1 when the program ended too early."""
+    """0, or 1 when the program ended too early or made no progress."""
     history = History(os.environ["MINIBROKER_HISTORY"])
     program = Program(command, history)
     try:
         Plan(steps, program, history).follow()
     except Ended:
         say("the program ended before its plan", flush=True)
+        program.end()
+        return 1
+    except GaveUp as last:
+        history.tell("give up", reason=str(last))
         program.end()
         return 1
     return program.end()

@@ -264,8 +264,8 @@ def retry(step: Callable[[], None]) -> None:
             return
 
 
-# librdkafka waits for ever in send_offsets_to_transaction when the group's coordinator has vanished from the metadata
-# (confluentinc/librdkafka#5511), so here that broker stays; test_a_group_goes_on_without_its_coordinator kills it.
+# Here the broker that coordinates the group stays (confluentinc/librdkafka#5511); test_a_group_goes_on_without_its_coordinator
+# kills it.
 @pytest.mark.parametrize(
     "event",
     [

@@ -3,6 +3,7 @@
 python tests/support/judge_page.py [--semantics NAME] [--script NAME] [CLIENT==VERSION …]
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
+A client that did not return under some script gets no column: a second table has its counts, and names no script.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import datetime
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,13 @@ BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 SEMANTICS = ("kafka", "kip")
 MEASURED = "measured"
 """The last row: the day."""
+HELD, BROKEN, NO_VERDICT = "held", "broken", "no verdict"
 SECONDS = 60
-"""Of one application, which takes a few; some old ones hang."""
+"""Of one application, which takes a few; what takes longer did not return."""
 
 Columns = dict[str, dict[str, str]]
-"""Column, as `CLIENT VERSION`, → row → cell."""
+"""Column, as `CLIENT VERSION`, → row → cell. Of a client that did not return under some script the page keeps counts:
+its rows are `HELD`, `BROKEN`, `NO_VERDICT` and `MEASURED`."""
 
 
 def columns() -> list[str]:
@@ -41,6 +45,8 @@ def columns() -> list[str]:
 def measured(column: str, semantics: str, names: Sequence[str], before: dict[str, str]) -> dict[str, str]:
     """The column with these scripts run."""
     client, version = column.split(" ")
+    if NO_VERDICT in before:  # the page has no cells that could be kept
+        names, before = bundled(), {}
     with command_of(client, version) as argv:
         told = verdicts(argv, names, semantics, seconds=SECONDS)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -50,32 +56,63 @@ def measured(column: str, semantics: str, names: Sequence[str], before: dict[str
 
 def _said(report: dict[str, Any]) -> str:
     """The verdict, and which rules were broken."""
+    if report["status"] is None:
+        return NO_VERDICT
     rules = sorted({f"`{broken['rule']}`" for broken in report["broken"]})
     return f"**broken**: {', '.join(rules)}" if rules else report["verdict"]
 
 
 def table(semantics: str, cells: Columns) -> str:
-    there = [column for column in columns() if column in cells]
+    there = [column for column in columns() if column in cells and not _counts(cells[column])]
     rows = [f"| {_title(semantics)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
     for name in (*bundled(), MEASURED):
         label = MEASURED if name == MEASURED else f"`{name}`"
         rows.append(f"| {label} | {' | '.join(cells[column].get(name, '') for column in there)} |")
+    others = {column: _counts(cells[column]) for column in columns() if column in cells and _counts(cells[column])}
+    if others:
+        rows += ["", f"| {_others_title(semantics)} | {' | '.join(_COUNTED)} |", "|---|" + "---|" * len(_COUNTED)]
+        rows += [f"| {column} | {' | '.join(counts[name] for name in _COUNTED)} |" for column, counts in others.items()]
     return "\n".join(rows)
 
 
+_COUNTED = (HELD, BROKEN, NO_VERDICT, MEASURED)
+
+
+def _counts(column: dict[str, str]) -> dict[str, str]:
+    """The number of scripts by verdict, of a client that did not return under some; else nothing."""
+    if NO_VERDICT in column:
+        return column
+    cells = [cell for name, cell in column.items() if name != MEASURED]
+    if NO_VERDICT not in cells:
+        return {}
+    held, broken = cells.count(HELD), sum(cell.startswith(f"**{BROKEN}**") for cell in cells)
+    return {
+        HELD: str(held),
+        BROKEN: str(broken),
+        NO_VERDICT: str(len(cells) - held - broken),
+        MEASURED: column.get(MEASURED, ""),
+    }
+
+
 def kept(text: str, semantics: str) -> Columns:
-    """The cells of the page's table."""
-    lines = iter(text.splitlines())
-    head = next((line for line in lines if line.startswith(f"| {_title(semantics)} |")), "")
-    names = _cells(head)[1:]
-    found: Columns = {name: {} for name in names}
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        row, *cells = _cells(line)
+    """The cells of the page's tables."""
+    found: Columns = {}
+    _, body = _table(text, _others_title(semantics))
+    for column, *cells in body:
+        found[column] = dict(zip(_COUNTED, cells, strict=True))
+    names, body = _table(text, _title(semantics))
+    for row, *cells in body:
         for name, cell in zip(names, cells, strict=True):
-            found[name][row.strip("`")] = cell
+            found.setdefault(name, {})[row.strip("`")] = cell
     return found
+
+
+def _table(text: str, title: str) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns, without the first, and the rows."""
+    lines = iter(text.splitlines())
+    head = next((line for line in lines if line.startswith(f"| {title} |")), "")
+    next(lines, "")
+    return _cells(head)[1:], [_cells(line) for line in takewhile(lambda line: line.startswith("|"), lines)]
 
 
 def _cells(line: str) -> list[str]:
@@ -84,6 +121,10 @@ def _cells(line: str) -> list[str]:
 
 def _title(semantics: str) -> str:
     return f"script, semantics {semantics}"
+
+
+def _others_title(semantics: str) -> str:
+    return f"did not return under some script, semantics {semantics}"
 
 
 def scripts() -> str:

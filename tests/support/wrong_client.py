@@ -266,13 +266,19 @@ def no_progress(c: Client) -> None:
     time.sleep(600)
 
 
+def gave_up(c: Client) -> None:
+    """Comes to an end without the success it tried for."""
+    c.send("v")
+    tell("give up", reason="every try failed")
+
+
 WRONG: dict[str, Callable[[Client], None]] = {
     f.__name__: f
     for f in (
         right, duplicate_record, duplicate_record_by_the_network, duplicate_record_by_new_id,
         duplicate_record_by_history, duplicate_content, lost_record,
         lost_record_by_history, torn_transaction, aborted_read, order, stray_record, no_producer_id, offset_end,
-        lineage_lost, lineage_duplicate, lineage_stray, no_progress,
+        lineage_lost, lineage_duplicate, lineage_stray, no_progress, gave_up,
     )
 }  # fmt: skip
 

@@ -1,4 +1,5 @@
-// Commits an empty transaction, and then one with a record, each again until it succeeds, all on the same producer.
+// Commits an empty transaction, and then one with a record, each with at most 20 tries, all on the same producer.
+import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import kafkajs from 'kafkajs'
 
@@ -7,7 +8,7 @@ const kafka = new Kafka({ brokers: [process.env.BOOTSTRAP_SERVERS], logLevel: lo
 const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, transactionalId: 'tx' })
 await producer.connect()
 for (const messages of [[], [{ value: 'a', partition: 0 }]]) {
-  for (let done = false; !done; await sleep(200)) {
+  for (let done = false, tries = 0; !done; await sleep(200)) {
     try {
       const transaction = await producer.transaction()
       if (messages.length) await transaction.send({ topic: 'orders', acks: -1, messages })
@@ -15,6 +16,10 @@ for (const messages of [[], [{ value: 'a', partition: 0 }]]) {
       done = true
     } catch (error) {
       console.log(error.message)
+      if (++tries < 20) continue
+      const event = { event: 'give up', reason: `a transaction failed 20 times: ${error.message}` }
+      appendFileSync(process.env.MINIBROKER_HISTORY, `${JSON.stringify(event)}\n`)
+      process.exit(1)
     }
   }
 }

@@ -1,6 +1,8 @@
 """A transaction that is committed, one that is aborted at once, and one more, all on the same producer."""
 
+import json
 import os
+import sys
 import time
 
 from confluent_kafka import KafkaException, Producer
@@ -12,12 +14,15 @@ producer.init_transactions(30)
 
 
 def insist(end):
-    while True:
+    for _ in range(20):
         try:
             return end(30)
         except KafkaException as error:
             print(repr(error), flush=True)
             time.sleep(0.3)
+    with open(os.environ["MINIBROKER_HISTORY"], "a", encoding="utf-8") as history:
+        history.write(json.dumps({"event": "give up", "reason": f"{end.__name__} failed 20 times"}) + "\n")
+    sys.exit(1)
 
 
 for value, end in (("a", producer.commit_transaction), ("b", producer.abort_transaction)):

@@ -129,6 +129,12 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path, capsys: pytest.CaptureFix
     assert "  error: no-progress: the command did not end within 2 s (exchange " in capsys.readouterr().out
 
 
+def test_a_client_that_gives_up_made_no_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, report = judged(tmp_path, "gave_up")
+    assert (status, [one["rule"] for one in report["broken"]]) == (1, ["no-progress"])
+    assert "  error: no-progress: the client gave up: every try failed (exchange " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("program", "ended"), [("", "ended with 0"), ("import time; time.sleep(60)", "was ended")])
 def test_a_command_that_talks_to_another_broker_proves_nothing(
     capsys: pytest.CaptureFixture[str], program: str, ended: str

@@ -23,7 +23,7 @@ from minibroker.museum.clients import ClientError, installed, parse_client, prog
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "wrong_client.py"
-WAYS = {"1.0": "duplicate_record", "2.0": "right", "3.0": "order"}
+WAYS = {"1.0": "duplicate_record", "2.0": "right", "3.0": "order", "4.0": "no_progress", "5.0": "gave_up"}
 """How the mini-client of each version goes."""
 PROGRAM = f"""
 import os, runpy, sys
@@ -73,6 +73,24 @@ def test_the_rate_of_a_version(
         assert [path.name for path in traces.iterdir()] == ["mini-7-on-mini-1.0-without-failures-1.jsonl"]
     assert printed.splitlines()[-1] == said
     assert ("first violating exchange" in printed) == (status == 1 or "3.0" in said)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "said"),
+    [
+        ("4.0", 2, "mini-7 on mini 4.0 without failures: run 1: undecided (the command had to be ended after "),
+        ("5.0", 1, "mini-7 on mini 5.0 without failures: run 1: broken ("),
+    ],
+)
+def test_a_program_that_does_not_return_has_no_verdict_and_no_rate(
+    cases: Path, capsys: pytest.CaptureFixture[str], version: str, status: int, said: str
+) -> None:
+    case = cases / "mini-7" / "case.toml"
+    case.write_text(CASE.replace("duplicate-record", "no-progress") + "timeout = 0.5\n")
+    options = ["--cases", str(cases), "--calm", "--save", "--client", f"mini=={version}"]
+    assert main(["museum", "run", "mini-7", *options]) == status
+    assert said in capsys.readouterr().out
+    assert [one.version for one in read_all(cases)[0].measured] == ([] if status == 2 else [version])
 
 
 def test_the_name_of_a_trace_is_one_of_a_file() -> None:
@@ -346,8 +364,6 @@ def test_every_case_is_whole() -> None:
 
 
 SHORT = {
-    "java-21672": "waits for timeouts of the client: three runs",
-    "java-23234": "waits for timeouts of the client: three runs",
     "segmentio-kafka-go-1332": "is in every release, and needs no failure",
 }
 """Cases that are not run ten times with the bug and twenty times without; docs/museum.md says so too."""

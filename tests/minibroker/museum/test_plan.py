@@ -86,6 +86,28 @@ def test_a_record_is_sent_until_it_is_acknowledged(followed: Follow) -> None:
     assert told == [{"event": "send", "value": "a"}, {"event": "ack", "value": "a"}]
 
 
+@pytest.mark.parametrize(
+    ("plan", "answers", "last"),
+    [
+        (["open", "insist a"], {"send": ["error no"] * 20}, "a failed 20 times, at last with no"),
+        (["open", "insist a"], {"send": ["nack a no\nok"] * 20}, "a failed 20 times, at last with not written"),
+        (["open tx", "transact a"], {"commit": ["error no"] * 20}, "a failed 20 times, at last with no"),
+        (["open", "flush"], {"open": ["error no"] * 20}, "open failed 20 times, at last with no"),
+    ],
+)
+def test_what_fails_again_and_again_is_given_up(
+    followed: Follow, plan: list[str], answers: dict[str, list[str]], last: str
+) -> None:
+    tried, told, status = followed([*plan, "flush"], answers)
+    assert told[-1] == {"event": "give up", "reason": last}
+    assert (status, sum(step.split()[0] in answers for step in tried)) == (1, 20)
+    # One error less, and the plan goes on.
+    (word, errors), *_ = answers.items()
+    last_try = ["ack a\nok"] if word == "send" else []
+    _, told, status = followed([*plan, "flush"], {word: errors[1:] + last_try})
+    assert (status, sum(one["event"] == "give up" for one in told)) == (0, 1)
+
+
 def test_a_program_that_ends_too_early(followed: Follow, capsys: pytest.CaptureFixture[str]) -> None:
     program = "import sys; open(sys.argv[2], 'w'); sys.stdin.readline(); print('for people')"
     steps, _, status = followed(["open", "flush"], {}, program)
