@@ -264,8 +264,7 @@ def retry(step: Callable[[], None]) -> None:
             return
 
 
-# Here the broker that coordinates the group stays (confluentinc/librdkafka#5511); test_a_group_goes_on_without_its_coordinator
-# kills it.
+# The group's coordinator stays (confluentinc/librdkafka#5511); test_a_group_goes_on_without_its_coordinator kills it.
 @pytest.mark.parametrize(
     "event",
     [
