@@ -49,6 +49,7 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of up to 64 KiB; descriptor checksum
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _BE32 = struct.Struct(">i")
 _LE32 = struct.Struct("<I")
 _FIRST_GUESS = 64 * 1024
@@ -265,4 +266,19 @@ def _lz4_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
         raise _undecodable("lz4", f"frame version {data[4] >> 6}")
     if not data[4] & 0x20:
         raise _undecodable("lz4", "blocks that refer to earlier blocks are not supported")
-    return _decompress_growing("lz4", _cramjam().lz4.decompress_into, data, max_bytes, pace)
+    frame = memoryview(data)[: _lz4_frame_end(data)]
+    return _decompress_growing("lz4", _cramjam().lz4.decompress_into, frame, max_bytes, pace)
+
+
+def _lz4_frame_end(data: Buffer) -> int:
+    """Where the frame ends, or the data if that is cut off. Bytes after it are ignored, another frame too, as Kafka's
+    Lz4BlockInputStream does."""
+    flags = data[4]
+    position = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    while position + 4 <= len(data):
+        (size,) = _LE32.unpack_from(data, position)
+        position += 4
+        if size == 0:
+            return min(position + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0), len(data))
+        position += (size & ~_LZ4_STORED) + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+    return len(data)
