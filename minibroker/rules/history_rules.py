@@ -22,17 +22,27 @@ class RecordPosition(NamedTuple):
     offset: int
 
 
-def judge_lineage(key: Hashable, inputs: Sequence[RecordPosition], outputs: Sequence[RecordPosition]) -> list[Finding]:
+def judge_lineage(
+    key: Hashable,
+    inputs: Sequence[RecordPosition],
+    outputs: Sequence[RecordPosition],
+    *,
+    unsettled_inputs: int = 0,
+    open_outputs: int = 0,
+) -> list[Finding]:
     """One key's records among the consumed input and the committed output of an application that makes one output
-    record of each input record. Keys repeat in the input as often as they do in the output."""
+    record of each input record. Keys repeat in the input as often as they do in the output.
+
+    While the application runs: `unsettled_inputs` may have an output already; `open_outputs` may commit.
+    """
     wanted, found = len(inputs), len(outputs)
-    if wanted == found:
+    if wanted - open_outputs <= found <= wanted + unsettled_inputs:
         return []
     if found < wanted:
         rule, at = "lineage-lost", inputs[found]
         reason = f"input {key!r} is in the committed output {found} of {wanted} times"
-    elif wanted:
-        rule, at = "lineage-duplicate", outputs[wanted]
+    elif wanted + unsettled_inputs:
+        rule, at = "lineage-duplicate", outputs[wanted + unsettled_inputs]
         reason = f"input {key!r} is in the committed output {found} times: {_places(outputs)}"
     else:
         rule, at = "lineage-stray", outputs[0]

@@ -154,17 +154,18 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     from minibroker.client.security import read_security
     from minibroker_pipeline.files import Files
     from minibroker_pipeline.folder import Folder
-    from minibroker_pipeline.lineage import lineage_of
+    from minibroker_pipeline.lineage import lineage_of, read_order
     from minibroker_pipeline.listing import list_directory, local_partition
     from minibroker_pipeline.plan import Plan
     from minibroker_pipeline.topics import TIMEOUT_MS, Topics
 
     chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
+    lineages = tuple(lineage_of(one, arguments.lineage_key, arguments.group) for one in arguments.lineage)
     files: Files | Topics
     if arguments.bootstrap is not None:
         settings = arguments.command_config
         files = Topics(arguments.bootstrap, read_security(settings), settings, arguments.timeout_ms or TIMEOUT_MS)
-        listed = files.list(**chosen)
+        listed = files.list(**chosen, order=read_order(lineages))
     else:
         path = arguments.path
         if (partition := local_partition(path)) is not None:
@@ -183,7 +184,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         out=None if arguments.out is None else Folder(arguments.out).check(),
         batches=not arguments.no_batches,
         content=arguments.content,
-        lineages=tuple(lineage_of(one, arguments.lineage_key, arguments.group) for one in arguments.lineage),
+        lineages=lineages,
         found=listed.found,
     )
 

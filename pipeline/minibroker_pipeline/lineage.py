@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from minibroker_pipeline.reading import PlainRecord, read_records
 from minibroker_pipeline.topics import Topics
 
 INPUT, OUTPUT = "input", "output"
+UNSETTLED_INPUT, OPEN_OUTPUT = "unsettled input", "open output"
+"""In a running cluster: input above the group's offset, of which there may be output; output that may commit."""
 POSITION = "position:"
 HOW = "key, value, header:NAME, field:NAME, position:header:NAME or position:field:NAME"
 _PLACE = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)@(\d+)")
@@ -56,6 +59,17 @@ def lineage_of(text: str, key: str, group: str | None) -> Lineage:
     if not named and (key.startswith(POSITION) or key not in ("key", "value")):
         raise ValueError(f"--lineage-key {key}: expected {HOW}")
     return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), key, group)
+
+
+def read_order(lineages: Sequence[Lineage]) -> dict[str, int]:
+    """Topic -> its place in the order in which the ends of logs that grow are asked for: input after its output."""
+    order = {topic: 0 for lineage in lineages for topic in lineage.topics}
+    for _ in lineages:
+        for lineage in lineages:
+            behind = 1 + max(order[topic] for topic in lineage.outputs)
+            for topic in {*lineage.inputs} - {*lineage.outputs}:
+                order[topic] = max(order[topic], behind)
+    return order
 
 
 def consumed(
@@ -94,18 +108,29 @@ def lineage_rows(
     offsets: Bounds | None,
     begins: Bounds,
 ) -> Iterator[Row]:
-    """The keys of a part's committed records; `number` is the application's."""
+    """The keys of a part's committed records; `number` is the application's.
+
+    A running cluster was listed in the order of `read_order`: what the group had consumed has its output, with or
+    without a marker, and all output has its input, consumed or not.
+    """
     log = part.facts.log
     sides = [side for side, topics in ((INPUT, lineage.inputs), (OUTPUT, lineage.outputs)) if log.topic in topics]
     end = 1 << 62 if offsets is None else offsets.get((log.topic, log.partition), 0)
+    running = isinstance(files, Topics)
     for record in read_records(files, part) if sides else ():
-        if record.offset < part.facts.start_offset or not outcomes.committed(record):
+        if record.offset < part.facts.start_offset:
             continue
+        committed = outcomes.committed(record)
         place = RecordPosition(log, record.offset)
         for side in sides:
-            if side == OUTPUT or record.offset < end:
+            as_side = side
+            if side == OUTPUT and not committed:
+                as_side = OPEN_OUTPUT if running and outcomes.is_open(record) else ""
+            elif side == INPUT and not (committed and record.offset < end):
+                as_side = UNSETTLED_INPUT if running and committed else ""
+            if as_side:
                 for key in _keys(record, lineage, side, begins):
-                    yield (number, key), (side, place)
+                    yield (number, key), (as_side, place)
 
 
 def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> Iterator[bytes]:
@@ -161,13 +186,14 @@ def _bytes(value: Any) -> bytes:
 
 def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
     """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one."""
-    sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = {INPUT: {}, OUTPUT: {}}
+    sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = defaultdict(dict)
     for side, place in rows:
         replicas = sides[side]
         at = place.log.topic, place.log.partition, place.offset
         replicas[at] = min(place, replicas.get(at, place))
     inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
-    return judge_lineage(_shown(key), inputs, outputs)
+    unsettled, open_outputs = len(sides[UNSETTLED_INPUT]), len(sides[OPEN_OUTPUT])
+    return judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
 
 
 def _shown(key: bytes) -> Any:

@@ -141,10 +141,12 @@ class Topics:
         topics: Collection[str] = (),
         partitions: Collection[int] = (),
         compacted: Collection[str] = (),
+        order: Mapping[str, int] | None = None,
     ) -> Directory:
-        """The partitions and their present ends. Raises NotReadable when there is none."""
+        """The partitions and their present ends. order: of these topics, which ends are asked for first. Raises
+        NotReadable when there is none."""
         try:
-            return self._listed(topics, partitions, compacted, {})[0]
+            return self._listed(topics, partitions, compacted, {}, order or {})[0]
         finally:
             self.client.close()
 
@@ -158,7 +160,7 @@ class Topics:
         """What has come since the logs were read up to `seen`; and logs that are to be read from their start again,
         because what was read before is not there any more, with the reason. Raises NotReadable when there is none."""
         try:
-            return self._listed(self._left(topics), partitions, compacted, seen)
+            return self._listed(self._left(topics), partitions, compacted, seen, {})
         finally:
             self.client.close()
 
@@ -175,11 +177,14 @@ class Topics:
         partitions: Collection[int],
         compacted: Collection[str],
         seen: Mapping[Log, Seen],
+        order: Mapping[str, int],
     ) -> tuple[Directory, dict[Log, str]]:
-        return self.client.steady(
-            topics,
-            lambda places: self._compared([p for p in places if not partitions or p[1] in partitions], compacted, seen),
-        )
+        def ask(places: list[tuple[str, int]]) -> tuple[Directory, dict[Log, str]]:
+            chosen = [place for place in places if not partitions or place[1] in partitions]
+            chosen.sort(key=lambda place: (_ORDER.get(place[0], 1), order.get(place[0], 0)))
+            return self._compared(chosen, compacted, seen)
+
+        return self.client.steady(topics, ask)
 
     def _compared(
         self, places: Sequence[tuple[str, int]], compacted: Collection[str], seen: Mapping[Log, Seen]
@@ -193,7 +198,7 @@ class Topics:
         decisions = [place for place in places if place[0] == TRANSACTION_STATE]
         settled = {place: client.position(*place, LATEST).offset for place in decisions}
         facts, parts, anew = [], [], {}
-        for topic, partition in sorted(places, key=lambda place: _ORDER.get(place[0], 1)):
+        for topic, partition in places:
             log = Log("", topic, partition)
             start = client.position(topic, partition, EARLIEST).offset
             end = client.position(topic, partition, LATEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ from minibroker_protocol.records import Record, build_batch
 
 CONFIG = {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}
 OUTCOMES = "CCACCAAC"
+PLAIN = Producer(None, -1, -1)  # type: ignore[arg-type]
+"""Writes outside transactions."""
 OLD = 1
 """The transaction.version below which an epoch has many transactions."""
 
@@ -192,3 +195,63 @@ def test_a_topic_made_again(version: int, tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     notice = "notice: torn-transaction: t-{}: nothing is left of 6 transactions that ended before the topic's first"
     assert [printed.count(notice.format(partition)) for partition in (0, 1)] == [3, 3]
+
+
+class Loop:
+    """An application that copies `in` to `out` in transactions, one request after the other."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.client = TransactionalClient(bootstrap)
+        self._steps = self._run()
+        self.copied = 0
+
+    def step(self) -> None:
+        next(self._steps)
+
+    def _run(self) -> Iterator[None]:
+        for number in itertools.count():
+            self.client.produce(PLAIN, "in", 0, bytes(build_batch([Record(0, number, b"%d" % number, b"")])))
+            yield
+            producer = self.client.init_producer_id("loop", 60_000, transaction_version=BUMPS_EPOCH)
+            who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "base_sequence": 0}
+            output = [Record(0, number, b"%d" % number, b"")]
+            self.client.produce(producer, "out", 0, bytes(build_batch(output, transactional=True, **who)))
+            yield
+            self.client.commit_offset(producer, "g", "in", 0, number + 1, "")
+            yield
+            self.client.end(producer, commit=True)
+            self.copied = number + 1
+            yield
+
+
+def test_the_lineage_of_an_application_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Steps of the application come between the audit's questions. A record without input is found all the same."""
+    with Minibroker(ephemeral=True, topics={"in": 1, "out": 1}, config=CONFIG) as broker:
+        loop = Loop(broker.bootstrap_servers)
+        for _ in range(4):
+            loop.step()
+        position = TopicClient.position
+        asked = 0
+        between = [1]
+
+        def audited() -> list[str]:
+            command_line = ["audit", "--bootstrap", broker.bootstrap_servers, "--lineage", "in=out", "--group", "g"]
+            main([*command_line, "--json", str(tmp_path / "s.json")])
+            return [one["rule"] for one in json.loads((tmp_path / "s.json").read_text())["shown"]]
+
+        def while_it_runs(client: TopicClient, *place: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            for _ in range(between[0] - (asked % 3 > 0)):
+                loop.step()
+            return position(client, *place)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TopicClient, "position", while_it_runs)
+            for steps in (1, 2, 3):
+                between[0] = steps
+                assert [audited() for _ in range(3)] == [[]] * 3
+        assert loop.copied > 30
+        loop.client.produce(PLAIN, "out", 0, bytes(build_batch([Record(0, 0, b"stray", b"")])))
+        assert audited() == ["lineage-stray"]
+        loop.client.close()
