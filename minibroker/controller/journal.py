@@ -76,6 +76,20 @@ def topics_in(journal: bytes) -> set[str]:
     return topics
 
 
+def configs_in(journal: bytes) -> tuple[dict[str, dict[str, str]], list[dict[str, str]]]:
+    """(the configurations of each topic, those of the brokers), as far as the journal can be read."""
+    topics: dict[str, dict[str, str]] = {}
+    brokers: dict[str, dict[str, str]] = {}
+    for entry in filter(None, map(read_entry, journal.splitlines())):
+        if entry["type"] in ("topic", "topic-configs"):
+            topics[str(entry.get("name"))] = entry.get("configs") or {}
+        elif entry["type"] == "remove-topic":
+            topics.pop(str(entry.get("name")), None)
+        elif entry["type"] == "broker-configs":
+            brokers[str(entry.get("node"))] = entry.get("configs") or {}
+    return topics, [*brokers.values()]
+
+
 def next_producer_id(journal: bytes) -> int:
     """Below it are all producer ids that were handed out, as far as the journal can be read."""
     entries = filter(None, map(read_entry, journal.splitlines()))

@@ -44,8 +44,8 @@ def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding
     found = _time_indexes(rows)
     if rows.epochs:
         found += _epoch_checkpoint(rows, end, epochs_fall)
-    cleaned = rows.facts.cleaned_offset
-    if end < cleaned < r.EVERYTHING:
+    cleaned = rows.facts.cleaner_offset
+    if end < cleaned:
         reason = f"{CLEANER_OFFSET} says {cleaned}, the log ends at {end}"
         place = {"first_offset": cleaned, "file": CLEANER_OFFSET}
         found.append(finding("checkpoint", rows.facts.log, reason, **place, severity=_late(rows.facts)))  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ class _Producer:
     coordinator_epoch: int = r.NONE
     seen: int = r.NONE  # offset from which on batches may be missing before the next one
     fenced_at: int = r.NONE  # offset of the marker that raised the epoch
+    marked_at: int = r.NONE  # offset of its last marker
     txn: r.Run | None = None  # the run that opened the transaction
     doubtful: bool = False  # the log alone does not give this state
 
@@ -62,6 +63,8 @@ class _LogJudge:
         self._transactions: list[r.Transaction] = []
         self._plain: dict[int, r.Run] = {}
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
+        self._gaps: list[_Gap] = []
+        self._compaction()
         self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
 
     def run(self) -> LogVerdict:
@@ -95,7 +98,7 @@ class _LogJudge:
         end: int | None = None
         epoch = r.NONE
         for span in sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset)):
-            if end is not None and span.first_offset > end and not self._gone(end, span.first_offset):
+            if end is not None and span.first_offset > end and not self._excused(end, span.first_offset):
                 self._hole(span, f"no batch from offset {end} to {span.first_offset - 1}", end, span.first_offset - 1)
             elif end is not None and span.first_offset < end:
                 last = min(end, span.end_offset) - 1
@@ -107,12 +110,64 @@ class _LogJudge:
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
 
+    def _compaction(self) -> None:
+        """Finds where batches and records are missing. If compaction may have taken them, `cleaned_offset` becomes the
+        end of the last of these places; what it left of a log that is not known to be compacted is worth a notice."""
+        spans = sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset))
+        thinned = sum(span.thinned for span in spans)
+        facts = self._facts
+        if thinned and not facts.cleaned_offset:
+            facts = facts._replace(cleaned_offset=r.EVERYTHING)
+        end = facts.first_offset
+        for span in spans:
+            if span.first_offset > end and not self._not_read(end, span.first_offset):
+                self._gaps.append(_Gap(end, span.first_offset, span.first_offset - end))
+            if span.first_missing >= 0:
+                self._gaps.append(_Gap(span.first_missing, span.intact_offset, span.missing))
+            end = max(end, span.end_offset)
+        if not facts.cleaned_offset:
+            self._gaps = []
+            return
+        self._gaps = [gap for gap in self._gaps if gap.first_offset < facts.cleaned_offset]
+        if facts.indexed:  # of a running cluster the logs are of different moments
+            reached = max((gap.end_offset for gap in self._gaps), default=0)
+            facts = facts._replace(cleaned_offset=min(facts.cleaned_offset, reached))
+        self._facts = facts
+        missing = sum(gap.missing for gap in self._gaps)
+        if facts.compacts or not (missing or thinned):
+            return
+        place = {"first_offset": self._gaps[0].first_offset, "last_offset": self._gaps[-1].end_offset - 1}
+        reason = "as compaction leaves them, but cleanup.policy is not known to have been compact"
+        rule, what = (
+            ("offset-hole", f"{missing} offsets are of no batch")
+            if missing
+            else ("record-count", f"{thinned} batches have fewer records than offsets")
+        )
+        self._found.append(
+            finding_at(rule, spans[0], f"{what}, {reason}", **place, file="", position=r.NONE, severity=NOTICE)
+        )
+
     def _hole(self, span: r.Span, message: str, first: int, last: int) -> None:
         self._found.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
 
+    def _not_read(self, first: int, end: int) -> bool:
+        """Whether a batch of [first, end) could not be read, which is told by itself."""
+        return any(low < end and first <= high for low, high in self._unreadable)
+
+    def _excused(self, first: int, end: int) -> bool:
+        """Whether [first, end) may be missing for a legal reason, or one that is reported already."""
+        return first < self._facts.cleaned_offset or self._not_read(first, end)
+
+    def _missing(self, first: int, end: int) -> int:
+        """How many offsets of [first, end) compaction may have taken at most."""
+        if first >= self._facts.cleaned_offset:
+            return 0
+        overlaps = (min(end, gap.end_offset) - max(first, gap.first_offset) for gap in self._gaps)
+        return sum(min(gap.missing, max(0, one)) for gap, one in zip(self._gaps, overlaps, strict=True))
+
     def _gone(self, first: int, end: int) -> bool:
-        """Whether batches of [first, end) may be missing for a legal reason, or one that is reported already."""
-        return first < self._facts.cleaned_offset or any(low < end and first <= high for low, high in self._unreadable)
+        """Whether batches between these offsets are missing for a legal reason, or one that is reported already."""
+        return self._missing(first, end) > 0 or self._not_read(first, end)
 
     def _fault(self, fault: r.LogFault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
@@ -178,7 +233,9 @@ class _LogJudge:
                 f"{last} was reached at offset {known.last_offset}"
             )
             self._report("duplicate", run, reason)
-        elif not self._gone(known.seen + 1, run.first_offset):
+        elif (run.first_sequence - expected) & MAX_SEQUENCE > self._missing(
+            known.seen + 1, run.first_offset
+        ) and not self._not_read(known.seen + 1, run.first_offset):
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
@@ -223,7 +280,8 @@ class _LogJudge:
         if marker.coordinator_epoch < known.coordinator_epoch:
             reason = f"coordinator epoch {marker.coordinator_epoch} after {known.coordinator_epoch}"
             self._report("coordinator-epoch", marker, reason)
-        self._completed(marker, opened)
+        self._completed(marker, opened, known.marked_at)
+        known.marked_at = marker.offset
         if marker.producer_epoch > known.epoch:
             known.fenced_at = marker.offset
         if marker.producer_epoch != known.epoch:
@@ -236,7 +294,7 @@ class _LogJudge:
         known.timestamp = marker.timestamp
         known.txn = None
 
-    def _completed(self, marker: r.Marker, opened: r.Run | None) -> None:
+    def _completed(self, marker: r.Marker, opened: r.Run | None, marked_at: int) -> None:
         last, _ = self._last_of.pop(marker.producer_id, (r.NONE, r.NONE))
         first = opened.first_offset if opened is not None else r.NONE
         self._transactions.append(
@@ -256,7 +314,7 @@ class _LogJudge:
             )
         )
         if self._facts.indexed and marker.outcome == r.ABORT:
-            self._compare_aborted(marker, first)
+            self._compare_aborted(marker, first, marked_at)
 
     def _open_transactions(self) -> None:
         for producer_id, known in self._producers.items():
@@ -283,10 +341,11 @@ class _LogJudge:
 
     # -- index of aborted transactions -------------------------------------------------------------------------------
 
-    def _compare_aborted(self, marker: r.Marker, first: int) -> None:
-        """The index entry of an ABORT marker. Where records are gone, the log shows less than the index once saw."""
+    def _compare_aborted(self, marker: r.Marker, first: int, marked_at: int) -> None:
+        """The index entry of an ABORT marker. Where records are gone, the log shows less than the index once saw: its
+        entry may begin before them, but not before the producer's marker before, at `marked_at`."""
         listed = self._aborted.pop((marker.offset, marker.producer_id), None)
-        if marker.offset < self._facts.cleaned_offset or marker.offset < self._facts.start_offset:
+        if marker.offset < self._facts.start_offset:
             return
         if listed is None:
             if first >= 0:
@@ -307,12 +366,15 @@ class _LogJudge:
         if (self._facts.whole and said != expected) or (first >= 0 and listed.first_offset > first):
             reason = f"first offset and last stable offset are {expected} in the log, {said} in the index"
             self._report("abort-index", marker._replace(file=listed.file, position=r.NONE), reason)
+        elif listed.first_offset <= marked_at:
+            reason = f"the entry begins at {listed.first_offset}, the transaction before it ended at {marked_at}"
+            self._report("abort-index", marker._replace(file=listed.file, position=r.NONE), reason)
 
     def _index_leftovers(self, end: int) -> None:
         for listed in self._aborted.values():
-            if listed.last_offset < max(self._facts.cleaned_offset, self._facts.start_offset):
+            if listed.last_offset < self._facts.start_offset:
                 continue
-            if self._gone(listed.last_offset, listed.last_offset + 1):
+            if self._not_read(listed.last_offset, listed.last_offset + 1):
                 continue
             entry = f"{listed.first_offset}-{listed.last_offset} of producer {listed.producer_id}"
             reason = f"an entry says {entry} aborted; the log has no such marker"
@@ -323,13 +385,17 @@ class _LogJudge:
 
     def _snapshot(self, snapshot: r.Snapshot, end: int) -> None:
         facts = self._facts
-        if snapshot.offset < facts.first_offset or 0 < snapshot.offset <= facts.cleaned_offset:
+        if snapshot.offset < facts.first_offset:
             return
         if any(low < snapshot.offset for low, _ in self._unreadable):
             return
         if snapshot.offset > end:
             reason = f"taken at offset {snapshot.offset}, after the log's end {end}"
             self._differs(snapshot, r.NONE, reason, None if facts.clean else NOTICE)
+            return
+        if 0 < snapshot.offset <= facts.cleaned_offset:
+            for entry in snapshot.entries:
+                self._ahead(snapshot, entry, self._producers.get(entry.producer_id))
             return
         listed = {entry.producer_id: entry for entry in snapshot.entries}
         for producer_id, entry in listed.items():
@@ -342,6 +408,17 @@ class _LogJudge:
         for producer_id, known in self._producers.items():
             if producer_id not in listed and not known.doubtful and not self._expired(known):
                 self._differs(snapshot, producer_id, f"producer {producer_id} is missing", NOTICE)
+
+    def _ahead(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: _Producer | None) -> None:
+        """Compaction took batches before the snapshot, so the log may be behind it, but not ahead."""
+        if known is None or known.doubtful or known.epoch < entry.producer_epoch:
+            return
+        if known.epoch > entry.producer_epoch or known.last_offset > entry.last_offset >= 0:
+            reason = (
+                f"producer {entry.producer_id}: epoch {known.epoch}, last offset {known.last_offset} in the log, "
+                f"{entry.producer_epoch} and {entry.last_offset} here"
+            )
+            self._differs(snapshot, entry.producer_id, reason)
 
     def _expired(self, known: _Producer) -> bool:
         return self._as_of is None or self._as_of - known.timestamp >= PRODUCER_EXPIRATION_MS
@@ -375,6 +452,14 @@ class _LogJudge:
         self._found.append(
             finding_at("producer-snapshot", snapshot, message, producer_id=producer_id, severity=severity)
         )
+
+
+class _Gap(NamedTuple):
+    """Within [first_offset, end_offset) batches are missing that had so many offsets."""
+
+    first_offset: int
+    end_offset: int
+    missing: int
 
 
 def _unreadable(fault: r.LogFault, spans: Iterable[r.Span]) -> tuple[int, int]:

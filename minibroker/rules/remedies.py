@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from minibroker.rules.catalogue import RULES
+from minibroker.rules.catalogue import NOTICE, RULES
 from minibroker.rules.rows import Finding
 
 BOOTSTRAP = "--bootstrap "
@@ -29,6 +29,8 @@ def remedies_of(found: Finding, source: str) -> list[Remedy]:
 
     source: a path, or `--bootstrap HOST:PORT` and the options that go with it.
     """
+    if found.severity == NOTICE and RULES[found.rule].severity != NOTICE:
+        return []  # lawful, or settled by opening the log
     options = source if source.startswith(BOOTSTRAP) else BOOTSTRAP + UNKNOWN_BROKER
     known = {
         "topic": shlex.quote(found.log.topic),

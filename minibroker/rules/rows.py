@@ -40,7 +40,10 @@ class Log(NamedTuple):
 class LogFacts(NamedTuple):
     """What the rules must know of a log besides its batches.
 
-    Below `start_offset` records were deleted lawfully; below `cleaned_offset` compaction may have taken any of them.
+    Below `start_offset` records were deleted lawfully. Below `cleaned_offset` compaction may have taken any of them: no
+    checkpoint promises where, so it is 0 or EVERYTHING until `judge_log` has seen where batches are missing.
+    `compacts`: cleanup.policy says so, and what is missing is not worth a notice. `cleaner_offset`: the cleaner's own
+    checkpoint.
     `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn; of one
     that was not, opening trusts what is below `recovery_point`.
     `indexed`: files of aborted transactions and snapshots were looked for (they cannot be fetched).
@@ -56,6 +59,8 @@ class LogFacts(NamedTuple):
     indexed: bool = True
     recovery_point: int = 0
     settled_offset: int = EVERYTHING
+    compacts: bool = False
+    cleaner_offset: int = 0
 
     @property
     def whole(self) -> bool:
@@ -103,7 +108,9 @@ class Marker(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets [first_offset, end_offset) that follow one another without a hole, in one file and leader epoch."""
+    """Offsets [first_offset, end_offset) of one file and leader epoch that follow one another without a hole, but for
+    those of compaction: of so many offsets batches are `missing`, and so many batches are `thinned`, which have fewer
+    records than offsets; all of them at offsets [first_missing, intact_offset)."""
 
     log: Log
     file: str
@@ -111,6 +118,23 @@ class Span(NamedTuple):
     first_offset: int
     end_offset: int
     epoch: int = NONE
+    missing: int = 0
+    thinned: int = 0
+    first_missing: int = NONE
+    intact_offset: int = NONE
+
+    def joined(self, following: Span) -> Span:
+        """The two as one, what lies between them missing."""
+        hole = following.first_offset - self.end_offset
+        firsts = [self.first_missing, self.end_offset if hole > 0 else NONE, following.first_missing]
+        ends = self.intact_offset, following.first_offset if hole > 0 else NONE, following.intact_offset
+        return self._replace(
+            end_offset=following.end_offset,
+            missing=self.missing + hole + following.missing,
+            thinned=self.thinned + following.thinned,
+            first_missing=next((first for first in firsts if first >= 0), NONE),
+            intact_offset=max(ends),
+        )
 
 
 class LogFault(NamedTuple):
@@ -333,3 +357,12 @@ def run_of(log: Log, file: str, position: int, header: BatchHeader) -> Run:
         header.base_offset,
         header.size,
     )
+
+
+def span_of(log: Log, file: str, position: int, header: BatchHeader) -> Span:
+    """The span of one batch."""
+    first, end = header.base_offset, header.next_offset
+    span = Span(log, file, position, first, end, header.partition_leader_epoch)
+    if not 0 <= header.record_count <= header.last_offset_delta:
+        return span
+    return span._replace(thinned=1, first_missing=first, intact_offset=end)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from minibroker.rules import rows as r
+from minibroker.rules.compaction import may_miss
 from minibroker.rules.file_rules import LogRow, LogRows, is_log_row
 from minibroker.rules.log_rules import group_rows
 from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogValue
@@ -74,7 +75,8 @@ class Scanned(NamedTuple):
 
 
 def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scanned:
-    """All rows of the data directory at the disk's root. Raises StorageError when a file cannot be read at all."""
+    """All rows of the data directory at the disk's root, of a broker whose cleaner has finished its passes: its
+    checkpoint names the logs that were compacted. Raises StorageError when a file cannot be read at all."""
     names = disk.list()
     clean = CLEAN_FILE in names
     starts = decode_offsets(disk.read_bytes(LOG_START_OFFSET), "") if LOG_START_OFFSET in names else {}
@@ -91,7 +93,12 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
         bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
         first = min(bases, default=0)
         start, trusted = max(starts.get(place, 0), first), synced.get(place, 0)
-        facts.append(r.LogFacts(log, start, first, cleaned.get(place, 0), clean, recovery_point=trusted))
+        compaction = may_miss(place[0], {place[0]: place in cleaned})
+        facts.append(
+            r.LogFacts(log, start, first, clean=clean, recovery_point=trusted)._replace(
+                **compaction, cleaner_offset=cleaned.get(place, 0)
+            )
+        )
         for file in files:
             rows += scan_file(disk, facts[-1], join(name, file), depth=depth)
     logs = group_rows(facts, filter(is_log_row, rows))
@@ -184,11 +191,10 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     log = facts.log
     file = disk.open(path)
     end = base_of(path)
-    start, position = end, 0
-    span_position = 0
+    position = 0
+    span: r.Span | None = None
     indexes = _indexes(disk, path)
     whole = False
-    epoch = r.NONE
     try:
         for position, header, data in scan(file, file.size):
             indexes.batch(position, header.last_offset, header.max_timestamp)
@@ -196,10 +202,13 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
             if fault is not None:
                 yield fault
             if fault is None or fault.readable:
-                if header.base_offset != end or header.partition_leader_epoch != epoch or end == start:
-                    if end > start:
-                        yield r.Span(log, path, span_position, start, end, epoch)
-                    start, span_position, epoch = header.base_offset, position, header.partition_leader_epoch
+                batch = r.span_of(log, path, position, header)
+                if span is not None and batch.first_offset == span.end_offset and batch.epoch == span.epoch:
+                    span = span.joined(batch)
+                else:
+                    if span is not None:
+                        yield span
+                    span = batch
                 end = header.next_offset
                 yield from batch_rows(log, path, position, header, data)
             position += header.size
@@ -208,8 +217,8 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
         yield torn(log, path, position, end, file.pread(file.size - position, position), str(error))
     finally:
         file.close()
-    if end > start:
-        yield r.Span(log, path, span_position, start, end, epoch)
+    if span is not None:
+        yield span
     yield from entry_rows(facts, indexes.faults(whole=whole), end)
 
 
@@ -241,8 +250,8 @@ def batch_fault(
         return fault("record-count", reason)
     if depth != HEADERS and not crc_ok(data, 0, header):
         return fault("checksum", f"the header names {header.crc:#010x}, the bytes have another CRC-32C")
-    if header.record_count != header.last_offset_delta + 1 and header.base_offset >= facts.cleaned_offset:
-        reason = f"{header.record_count} records at {header.last_offset_delta + 1} offsets, and nothing was compacted"
+    if header.record_count > header.last_offset_delta + 1:  # fewer is what compaction leaves: `Span.thinned`
+        reason = f"{header.record_count} records at {header.last_offset_delta + 1} offsets"
         return fault("record-count", reason, readable=True)
     if depth != RECORDS or not header.record_count or header.is_control:
         return None

@@ -264,7 +264,8 @@ class _TxnJudge:
         best, least = _Pairing([], [], [], []), -1
         for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
             known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
-            pairing = self._lawful(self._pair(known, written, fact.whole), fact, found, read_later=read_later)
+            pairs = self._pair(known, written, fact.whole, compacted=fact.cleaned_offset > 0)
+            pairing = self._lawful(pairs, fact, found, read_later=read_later)
             if least < 0 or pairing.breaches < least:
                 best, least = pairing, pairing.breaches
             if not least:
@@ -360,7 +361,9 @@ class _TxnJudge:
             )
         return r.NONE
 
-    def _pair(self, decided: Sequence[Decision], marked: Sequence[r.Transaction], whole: bool) -> _Pairing:
+    def _pair(
+        self, decided: Sequence[Decision], marked: Sequence[r.Transaction], whole: bool, *, compacted: bool = False
+    ) -> _Pairing:
         """Decisions and markers beside each other, epoch by epoch."""
         pairing = _Pairing([], [], [], [])
         for epoch in sorted({d.producer_epoch for d in decided} | {t.marker_epoch for t in marked}):
@@ -368,7 +371,11 @@ class _TxnJudge:
             of_epoch = [t for t in marked if t.marker_epoch == epoch]
             if not whole:
                 of_epoch = _fitting(wanted, of_epoch)
-            self._align(wanted, of_epoch, whole, pairing)
+            some = _some_of(wanted, of_epoch) if compacted else None
+            if some is not None and of_epoch:
+                pairing.pairs.extend(zip(some, of_epoch, strict=True))
+            else:
+                self._align(wanted, of_epoch, whole, pairing)
         missing, extra = pairing.missing, pairing.extra
         while missing and extra and missing[0].outcome == extra[0].outcome:
             pairing.other_epoch.append((missing.pop(0), extra.pop(0)))
@@ -683,6 +690,28 @@ def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list
         if rest:
             found.append(rest.pop())
     return found[::-1]
+
+
+def _some_of(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[Decision] | None:
+    """The newest decisions that the markers of a compacted log may be of, in order; None if they fit none. The cleaner
+    takes the marker of a transaction that has no batch left, wherever it lies (CleanedTransactionMetadata)."""
+    found: list[Decision] = []
+    rest = len(wanted)
+    for txn in reversed(marked):
+        rest -= 1
+        while rest >= 0 and not _may_be_of(txn, wanted[rest], wanted[rest + 1 : rest + 2]):
+            rest -= 1
+        if rest < 0:
+            return None
+        found.append(wanted[rest])
+    return found[::-1]
+
+
+def _may_be_of(txn: r.Transaction, decision: Decision, following: Sequence[Decision]) -> bool:
+    """Whether the marker was written after the decision, and before the following one, which waits for it."""
+    if txn.outcome != decision.outcome or decision.timestamp > txn.end_timestamp + CLOCKS_MS:
+        return False
+    return all(txn.end_timestamp <= one.timestamp + CLOCKS_MS for one in following)
 
 
 def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.Transaction]:

@@ -9,9 +9,10 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from minibroker.rules import rows as r
 from minibroker.rules.file_rules import is_log_row
@@ -56,6 +57,7 @@ class SparkAudit:
         self._progress = progress
         self._width = 1
         self._moments = ONE_MOMENT
+        self._facts: list[r.LogFacts] = []  # as they are once the logs were judged
 
     def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged).
@@ -79,7 +81,8 @@ class SparkAudit:
         self._moments = Moments(plan.facts, figures.newest_ms, APART_MS, figures.first_marker_ms)
         as_of = plan.as_of_ms if plan.as_of_ms is not None else max(figures.newest_ms.values(), default=0) or None
         verdicts = self._judge_logs(read, as_of)
-        summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
+        summed, ends, facts = verdicts.mapPartitions(_sum_up).treeReduce(_added)
+        self._facts = sorted(facts)
         figures.merge(summed)
         transactions = verdicts.flatMap(lambda verdict: verdict.transactions)
         findings = [
@@ -114,8 +117,8 @@ class SparkAudit:
         plan = self._plan
         judge = partial(
             _judge_producer,
-            places=self._context.broadcast(_by_place(plan.facts)),
-            whole=coordinators_whole(plan.facts),
+            places=self._context.broadcast(_by_place(self._facts)),
+            whole=coordinators_whole(self._facts),
             as_of_ms=as_of,
             max_timeout_ms=plan.max_timeout_ms,
             moments=self._moments,
@@ -158,7 +161,7 @@ class SparkAudit:
                 number,
                 outcomes_of(of_interest, lineage.topics),
                 consumed(lineage, commits, of_interest),
-                beginnings(plan.facts),
+                beginnings(self._facts),
             )
             tasks = bins([part for part in logs if part.facts.log.topic in lineage.topics])
             found.append(self._by_key(tasks, rows_of).flatMap(lambda pair: judge_key(pair[0][1], pair[1])))
@@ -324,22 +327,24 @@ def _by_place(facts: Iterable[r.LogFacts]) -> dict[tuple[str, int], list[r.LogFa
     return dict(places)
 
 
-Ends: TypeAlias = dict[tuple[str, int], int]
+Summary: TypeAlias = tuple[Statistics, dict[tuple[str, int], int], list[r.LogFacts]]
 
 
-def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[tuple[Statistics, Ends]]:
-    """The figures of the logs' transactions, and where the logs end."""
+def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[Summary]:
+    """The figures of the logs' transactions, where the logs end, and their facts."""
     figures = Statistics()
     ends = []
+    facts = []
     for verdict in verdicts:
+        facts.append(verdict.facts)
         ends.append(((verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset))
         for txn in verdict.transactions:
             figures.add_transaction(txn)
-    yield figures, _ends(ends)
+    yield figures, _ends(ends), facts
 
 
-def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tuple[Statistics, Ends]:
-    return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()])
+def _added(one: Summary, other: Summary) -> Summary:
+    return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()]), one[2] + other[2]
 
 
 def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Finding]]]:
@@ -367,8 +372,17 @@ def _write(out: Folder, name: str, schema: Any, number: int, rows: Iterable[Any]
     yield len(found)
 
 
-def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r.Transaction], int | None]:
-    """(findings, transactions, as of when) of all rows of the plan's logs."""
+class Judged(NamedTuple):
+    """Of all logs. `as_of_ms`: when the data was alive; `facts`: as they are once the logs were judged."""
+
+    findings: list[r.Finding]
+    transactions: list[r.Transaction]
+    as_of_ms: int | None
+    facts: tuple[r.LogFacts, ...]
+
+
+def judge_rows(plan: Plan, rows: Sequence[Any]) -> Judged:
+    """Judges all rows of the plan's logs."""
     states = [row for row in rows if isinstance(row, r.TxnState)]
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     members = [row for row in rows if isinstance(row, r.GroupMember)]
@@ -385,7 +399,8 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r
         max_timeout_ms=plan.max_timeout_ms,
         apart_ms=APART_MS,
     )
-    return found, [txn for verdict in verdicts for txn in verdict.transactions], as_of
+    transactions = [txn for verdict in verdicts for txn in verdict.transactions]
+    return Judged(found, transactions, as_of, tuple(verdict.facts for verdict in verdicts))
 
 
 def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[r.Finding], int | None]:
@@ -401,9 +416,9 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
             rows += read.rows
             done += part.size
             progress(done, plan.bytes)
-    found, transactions, as_of = judge_rows(plan, rows)
+    found, transactions, as_of, facts = judge_rows(plan, rows)
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
-    found += _content_here(plan, transactions, commits)
+    found += _content_here(replace(plan, facts=facts), transactions, commits)
     found += plan.found
     for row in rows:
         if isinstance(row, r.Run):

@@ -58,7 +58,7 @@ class FollowingAudit:
         self._rows = _collapsed(self._rows, self._facts)
         now_ms = _now_ms() + self._ahead_ms
         judged = replace(self._plan, facts=tuple(self._facts.values()), as_of_ms=now_ms)
-        present, transactions, _ = judge_rows(judged, self._rows)
+        present, transactions, *_ = judge_rows(judged, self._rows)
         found = []
         for one in present:
             identity = one.rule, one.log, one.producer_id, one.first_offset

@@ -225,7 +225,7 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
     """Broken batches: found in bulk, described one by one."""
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
-    suspect = (delta < 0) | (count < 0) | ((count != delta + 1) & (headers["base_offset"] >= facts.cleaned_offset))
+    suspect = (delta < 0) | (count < 0) | (count > delta + 1)
     if depth == CHECKSUMS:
         suspect |= _checksums(data, block) != headers["crc"]
     elif depth != HEADERS:
@@ -312,11 +312,23 @@ class Collapse:
         breaks |= epoch[1:] != epoch[:-1]
         starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
         ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
+        before = np.concatenate((first[:1], end[:-1]))
+        before[starts] = first[starts]  # what is missing before a span is not in it
+        holes = first > before
+        count = block.headers["record_count"]
+        thinned = (count >= 0) & (count <= block.headers["last_offset_delta"])
+        begun = np.where(holes, before, np.where(thinned, first, r.EVERYTHING))
+        over = np.where(thinned, end, np.where(holes, first, r.NONE))
+        first_missing = np.minimum.reduceat(begun, starts)
         columns = zip(
             block.positions[starts].tolist(),
             first[starts].tolist(),
             end[ends].tolist(),
             epoch[starts].tolist(),
+            np.add.reduceat(first - before, starts).tolist(),
+            np.add.reduceat(thinned.astype(np.int64), starts).tolist(),
+            np.where(first_missing == r.EVERYTHING, r.NONE, first_missing).tolist(),
+            np.maximum.reduceat(over, starts).tolist(),
             strict=True,
         )
         return [r.Span(self._facts.log, self._path, *row) for row in columns]
@@ -367,7 +379,7 @@ class Collapse:
             (producer[1:] != producer[:-1])
             | (headers["producer_epoch"][1:] != headers["producer_epoch"][:-1])
             | (transactional[1:] != transactional[:-1])
-            | self._sequence_breaks(producer, sequence, reached, last_offset)
+            | self._sequence_breaks(producer, sequence, reached, offset, last_offset)
         )
         if self._cuts.size:
             part = np.searchsorted(self._cuts, offset, "right")
@@ -396,13 +408,16 @@ class Collapse:
         )
         return [r.Run(self._facts.log, self._path, *row) for row in columns]
 
-    def _sequence_breaks(self, producer: Array, sequence: Array, reached: Array, last_offset: Array) -> Array:
+    def _sequence_breaks(
+        self, producer: Array, sequence: Array, reached: Array, offset: Array, last_offset: Array
+    ) -> Array:
         if self._facts.log.topic in r.COORDINATOR_TOPICS:
             return np.zeros(len(producer) - 1, bool)
         ahead = (sequence[1:] - reached[:-1] - 1) & MAX_SEQUENCE
         wrong: Array = (ahead != 0) & (producer[1:] >= 0)
         if self._facts.cleaned_offset:
-            wrong &= ~((ahead < 1 << 30) & (last_offset[:-1] + 1 < self._facts.cleaned_offset))
+            room = offset[1:] - last_offset[:-1] - 1
+            wrong &= ~((ahead <= room) & (last_offset[:-1] + 1 < self._facts.cleaned_offset))
         return wrong
 
 
@@ -453,7 +468,8 @@ def _goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int]) 
     ahead = (run.first_sequence - before.last_sequence - 1) & MAX_SEQUENCE
     if not ahead or run.producer_id < 0 or run.log.topic in r.COORDINATOR_TOPICS:
         return True
-    return ahead < 1 << 30 and before.last_offset + 1 < facts.cleaned_offset
+    room = run.first_offset - before.last_offset - 1
+    return ahead <= room and before.last_offset + 1 < facts.cleaned_offset
 
 
 def _joined(before: r.Run, run: r.Run) -> r.Run:
@@ -481,7 +497,7 @@ def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
                 or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
             )
         ):
-            merged[-1] = before._replace(end_offset=span.end_offset)
+            merged[-1] = before.joined(span)
         else:
             merged.append(span)
     return merged

@@ -6,15 +6,16 @@ All of this is read once, on the driver. The work grows with the number of files
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in, wrong_in_journal
+from minibroker.controller.journal import JOURNAL, MARK, configs_in, lost_of_journal, topics_in, wrong_in_journal
 from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
-from minibroker.controller.kraft import read_kraft_metadata
+from minibroker.controller.kraft import KraftMetadata, read_kraft_metadata
 from minibroker.rules.catalogue import NOTICE, finding
-from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, NONE, TRANSACTION_STATE, Finding, Log, LogFacts
+from minibroker.rules.compaction import compacts, may_miss
+from minibroker.rules.rows import NONE, Finding, Log, LogFacts
 from minibroker.rules.scan import base_of
 from minibroker_pipeline.files import SMALL_SUFFIXES, DirectoryEntry, FileDisk, Files, FilesReader, NotReadable, Part
 from minibroker_protocol.errors import Malformed
@@ -72,8 +73,10 @@ def list_directory(
     def chosen(topic: str, partition: int) -> bool:
         return not (topics and topic not in topics) and not (partitions and partition not in partitions)
 
-    for root in _roots(files):
-        listing = _Root(files, root, compacted, topic_ids)
+    roots = _roots(files)
+    policies = {**_policies(files, roots), **dict.fromkeys(compacted, True)}
+    for root in roots:
+        listing = _Root(files, root, policies, topic_ids)
         places = set()
         for name in listing.partition_names:
             place = partition_of(name)
@@ -128,15 +131,37 @@ def _is_data_directory(files: Files, root: str, entries: Sequence[DirectoryEntry
     return False
 
 
+def _metadata(reader: FilesReader) -> KraftMetadata | None:
+    """What Kafka's metadata log says, where there is one that can be read."""
+    try:
+        names = reader.sizes(METADATA_DIRECTORY)
+        return read_kraft_metadata(
+            FileDisk(reader, *(f"{METADATA_DIRECTORY}/{name}" for name, size in names.items() if size >= 0))
+        )
+    except Malformed:
+        return None
+
+
+def _policies(files: Files, roots: Sequence[str]) -> dict[str, bool | None]:
+    """Topic -> whether its cleanup.policy has compact, of the topics that the journal or a metadata log has. A topic
+    without one of its own has the brokers', which their server.properties may say too."""
+    names = {entry.name for entry in files.list()}
+    topics, brokers = configs_in(files.read(JOURNAL) if JOURNAL in names else b"")
+    for metadata in filter(None, (_metadata(FilesReader(files, root)) for root in roots)):
+        topics |= {topic.name: topic.configs for topic in metadata.topics.values()}
+        brokers += metadata.broker_configs.values()
+    return {name: compacts(configs, brokers) for name, configs in topics.items()}
+
+
 class _Root:
     """One data directory; `found`: findings about its small files."""
 
     def __init__(
-        self, files: Files, root: str, compacted: Collection[str], topic_ids: dict[str, tuple[bytes, str]]
+        self, files: Files, root: str, policies: Mapping[str, bool | None], topic_ids: dict[str, tuple[bytes, str]]
     ) -> None:
         self._files = files
         self._root = root
-        self._compacted = compacted
+        self._policies = policies
         self.found: list[Finding] = []
         self._reader = FilesReader(files, root)
         self._small = RootFiles(self._reader, self._take, topic_ids)
@@ -195,15 +220,7 @@ class _Root:
     @cached_property
     def topics(self) -> set[str] | None:
         """The topics that Kafka's metadata log has, where it is here and can be read."""
-        if METADATA_DIRECTORY not in self._small.entries:
-            return None
-        try:
-            names = self._reader.sizes(METADATA_DIRECTORY)
-            metadata = read_kraft_metadata(
-                FileDisk(self._reader, *(f"{METADATA_DIRECTORY}/{n}" for n, size in names.items() if size >= 0))
-            )
-        except Malformed:
-            return None
+        metadata = _metadata(self._reader)
         return None if metadata is None else {*metadata.topics}
 
     def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
@@ -213,13 +230,14 @@ class _Root:
         self._indexed = self._indexed or any(file.endswith(INDEX_SUFFIX) for file in sizes)
         bases = [base_of(file) for file in sizes if file.endswith(".log") and file[:20].isdecimal()]
         first = min(bases, default=0)
-        cleaned = self._cleaned.get(place, 0)
-        internal = place[0] in (TRANSACTION_STATE, CONSUMER_OFFSETS) and CLEANER_OFFSET not in self._small.entries
-        if CLEANER_OFFSET in self._small.damaged or place[0] in self._compacted or internal:
-            cleaned = EVERYTHING
-        start = max(self._starts.get(place, 0), first)
         facts = LogFacts(
-            Log(self._root, *place), start, first, cleaned, self._small.clean, recovery_point=self._synced.get(place, 0)
+            Log(self._root, *place),
+            max(self._starts.get(place, 0), first),
+            first,
+            clean=self._small.clean,
+            recovery_point=self._synced.get(place, 0),
+            cleaner_offset=self._cleaned.get(place, 0),
+            **may_miss(place[0], self._policies, named=place in self._cleaned or CLEANER_OFFSET in self._small.damaged),
         )
         cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
         parts = []

@@ -20,6 +20,7 @@ from minibroker.client.topics import (
     RecordsGone,
     Span,
 )
+from minibroker.rules.compaction import may_miss
 from minibroker.rules.rows import (
     CONSUMER_OFFSETS,
     COORDINATOR_TOPICS,
@@ -203,9 +204,9 @@ class Topics:
             start = client.position(topic, partition, EARLIEST).offset
             end = client.position(topic, partition, LATEST)
             topic_id = client.topic_ids.get(topic)
-            compacted_up_to = EVERYTHING if topic in cleaned else 0
             before = settled.get((topic, partition), EVERYTHING)
-            fact = LogFacts(log, start, start, compacted_up_to, indexed=False, settled_offset=before)
+            compaction = may_miss(topic, {topic: topic in cleaned})
+            fact = LogFacts(log, start, start, indexed=False, settled_offset=before, **compaction)
             facts.append(fact)
             at = start
             if (known := seen.get(log)) is not None:

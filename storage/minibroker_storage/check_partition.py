@@ -114,6 +114,8 @@ class PartitionCheck:
         self._names = {name for name in disk.list(directory) if not disk.is_dir(join(directory, name))}
         self._producers = ProducerStateManager(ProducerRules())
         self._doubtful: set[int] = set()  # producers whose state the log alone does not give
+        self._intact = 0  # from this offset on nothing is missing so far
+        self._marked: dict[int, int] = {}  # producer -> offset of its last marker
         self._epochs = LeaderEpochCache()
         self._snapshots: list[int] = []
         self._gaps = 0
@@ -167,6 +169,7 @@ class PartitionCheck:
             self._report(Finding(OFFSET_HOLE, path, reason, offset=base))
         elif base > self.end:
             self._whole = False
+            self._intact = base
             reason = f"no batch from offset {self.end} to {base}: compaction, or a segment is missing"
             self._report(Finding(OFFSET_HOLE, path, reason, offset=self.end, severity=NOTICE))
         self.end = max(self.end, base)
@@ -175,6 +178,8 @@ class PartitionCheck:
         position, self._gaps = 0, 0
         try:
             for position, header, data in scan(file, size):
+                if header.base_offset > self.end:
+                    self._intact = header.base_offset
                 self._compare_snapshots(header.base_offset)
                 self._batch(path, position, header, data, base, following, indexes)
                 position += header.size
@@ -221,6 +226,8 @@ class PartitionCheck:
         ):
             wrong(EPOCH_CHECKPOINT, f"leader epoch {epoch}, {said}")
         self.end = max(self.end, header.next_offset)
+        if header.record_count <= header.last_offset_delta:
+            self._intact = header.next_offset
         control, problem = None, ""
         if not crc_ok(data, 0, header):
             rule, problem = CHECKSUM, "wrong checksum"
@@ -258,7 +265,10 @@ class PartitionCheck:
         except ApiError as error:
             wrong(_REFUSED.get(error.code, _OTHERWISE), error.message or str(error))
             return
-        if control is None or control.type is not ControlType.ABORT:
+        if control is None:
+            return
+        marked_at, self._marked[header.producer_id] = self._marked.get(header.producer_id, -1), header.base_offset
+        if control.type is not ControlType.ABORT:
             return
         listed = indexes.aborted.get(header.base_offset)
         if listed is not None and listed.producer_id != header.producer_id:
@@ -266,9 +276,9 @@ class PartitionCheck:
         if listed is not None:
             del indexes.aborted[header.base_offset]
         if completed is not None:
-            self._compare_aborted(AbortedTxn.of(completed), listed, wrong)
+            self._compare_aborted(AbortedTxn.of(completed), listed, marked_at, wrong)
 
-    def _compare_aborted(self, replayed: AbortedTxn, listed: AbortedTxn | None, wrong: Wrong) -> None:
+    def _compare_aborted(self, replayed: AbortedTxn, listed: AbortedTxn | None, marked_at: int, wrong: Wrong) -> None:
         """Where records were compacted or deleted, the replay sees fewer transactions than the index has."""
         if listed is None:
             wrong(ABORT_INDEX, f"the abort index lacks {replayed}")
@@ -276,6 +286,9 @@ class PartitionCheck:
             wrong(ABORT_INDEX, f"the abort index says {listed}, the log {replayed}")
         elif listed.first_offset > replayed.first_offset:
             reason = f"the abort index begins at {listed.first_offset}, the transaction at {replayed.first_offset}"
+            wrong(ABORT_INDEX, reason)
+        elif listed.first_offset <= marked_at:
+            reason = f"the abort index begins at {listed.first_offset}, the transaction before it ended at {marked_at}"
             wrong(ABORT_INDEX, reason)
 
     # Snapshots
@@ -293,6 +306,11 @@ class PartitionCheck:
                     self._compare(path, taken, entry, known)
 
     def _compare(self, path: str, taken: int, entry: ProducerEntry, known: ProducerEntry) -> None:
+        """Where compaction took batches after the producer's last one, the log may be behind a snapshot, not ahead."""
+        if known.last_data_offset < self._intact and known.epoch <= entry.epoch:
+            same = known.epoch == entry.epoch and entry.last_data_offset >= 0
+            if not same or known.last_data_offset <= entry.last_data_offset:
+                return
         said = (entry.epoch, entry.last_sequence, entry.last_data_offset)
         found = (known.epoch, known.last_sequence, known.last_data_offset)
         if said != found:

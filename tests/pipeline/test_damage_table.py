@@ -7,7 +7,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from damage import DAMAGE, LAWFUL, SIZED, TIME_ENTRY, Change, checkpoint, patched, removed
+from damage import (
+    COMPACTED_DAMAGE,
+    DAMAGE,
+    LAWFUL,
+    SIZED,
+    TIME_ENTRY,
+    Change,
+    below_the_cleaner,
+    checkpoint,
+    patched,
+    removed,
+)
 from planting import Planted, changed, golden_files, header_of, write_files
 from sampling import thinned
 
@@ -27,7 +38,9 @@ from minibroker_storage.os_disk import OsDisk
 INTERNAL = ["__transaction_state", "__consumer_offsets"]
 
 
-def audited(planted: Planted, tmp_path: Path, split_bytes: int = SPLIT_BYTES) -> list[Finding]:
+def audited(
+    planted: Planted, tmp_path: Path, split_bytes: int = SPLIT_BYTES, *, metadata: bool = True
+) -> list[Finding]:
     """What the audit finds in the topics that were changed, and in the coordinators'."""
     before = golden_files(planted.name)
     names = {name for name in {*before, *planted.files} if before.get(name) != planted.files.get(name)}
@@ -36,6 +49,8 @@ def audited(planted: Planted, tmp_path: Path, split_bytes: int = SPLIT_BYTES) ->
     topics += ["codec-zstd"]  # of which groups have offsets
     chosen = {*topics, *INTERNAL}
     kept = {name: data for name, data in planted.files.items() if _topic(name) in (None, *chosen)}
+    if metadata:
+        kept |= golden_files("metadata")  # which have cleanup.policy
     files = Files(str(write_files(kept, tmp_path)))
     listed = list_directory(files, topics=chosen, split_bytes=split_bytes)
     plan = Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, found=listed.found)
@@ -53,7 +68,7 @@ def test_what_is_lawful_is_not_found(kind: str, plant: Change, tmp_path: Path) -
     planted = Planted()
     plant(planted)
     assert planted.files != golden_files("clean")
-    assert [str(one) for one in audited(planted, tmp_path)] == []
+    assert [str(one) for one in audited(planted, tmp_path, metadata=False)] == []
 
 
 def test_what_only_a_power_loss_does_to_a_log_that_was_not_closed_is_worth_a_notice(tmp_path: Path) -> None:
@@ -150,3 +165,29 @@ def test_damage_is_found_by_its_rule_and_by_no_other(row: tuple[str, Change, set
     plant(planted)
     found = audited(planted, tmp_path)
     assert {one.rule for one in found} == rules, [str(one) for one in found]
+
+
+@pytest.mark.parametrize("row", COMPACTED_DAMAGE, ids=lambda row: row[0])
+def test_damage_below_the_cleaners_checkpoint_is_found(row: tuple[str, Change, set[str]], tmp_path: Path) -> None:
+    """By `check` too, but for sequences, which it replays as Kafka does."""
+    _, plant, rules = row
+    planted = Planted("compacted")
+    below_the_cleaner(plant)(planted)
+    planted.without_small_files("t-0")
+    found = audited(planted, tmp_path / "audited", metadata=False)
+    assert {one.rule for one in found if one.severity == ERROR} == rules, [str(one) for one in found]
+    checked = check_directory(OsDisk(str(write_files(planted.files, tmp_path / "checked")), read_only=True))
+    assert {one.rule for one in checked if one.severity == ERROR} == rules - {"sequence-gap"}
+
+
+def test_a_compacted_log_whose_checkpoint_says_nothing(tmp_path: Path) -> None:
+    """As after a stop within a pass, and as a replica has it."""
+    planted = Planted("compacted")
+    planted.files["cleaner-offset-checkpoint"] = b"0\n1\nt 0 0\n"
+    for partition in ("t-0", "t-1"):
+        del planted.files[f"{partition}/00000000000000000290.snapshot"]
+    found = audited(planted, tmp_path, metadata=False)
+    assert {(one.rule, one.severity, str(one.log)) for one in found} == {
+        ("offset-hole", NOTICE, "t-0"),
+        ("offset-hole", NOTICE, "t-1"),
+    }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from planting import Planted, changed, committed, flipped_marker, header_of, marker, rewound, write_files
+from planting import Planted, changed, committed, flipped_marker, golden_files, header_of, marker, rewound, write_files
 from sampling import thinned
 
 pytest.importorskip("pyarrow")
@@ -159,6 +159,7 @@ def producer_snapshot() -> Fault:
 
 def offset_hole() -> Fault:
     planted, _, _ = appended("append-time-0", "append-time-0", 6, base_offset=12, base_sequence=9)
+    planted.files |= golden_files("metadata")  # by which its cleanup.policy is delete
     return Fault(planted, "append-time-0", 9, 11)
 
 

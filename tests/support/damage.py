@@ -369,3 +369,51 @@ LAWFUL: list[tuple[str, Change]] = [
     ("a group's offset at the end", commits(150)),
     ("an offset committed again", commits(150, b"g-classic")),
 ]
+
+
+def below_the_cleaner(*changes: Change) -> Change:
+    """In `t-0` of the set `compacted`, whose cleaner then says that it has passed over all of this."""
+
+    def plant(planted: Planted) -> None:
+        checkpoint("cleaner-offset-checkpoint", b"t 0 580", b"t 0 650")(planted)
+        for change in changes:
+            change(planted)
+
+    return plant
+
+
+def without(partition: str, *offsets: int) -> Change:
+    """Batches taken out of the newest file, as compaction does."""
+
+    def change(planted: Planted) -> None:
+        kept = [batch for batch in planted.batches(partition) if header_of(batch).base_offset not in offsets]
+        planted.write(partition, kept)
+
+    return change
+
+
+def index_entry(name: str, *entry: int, number: int = -1) -> Change:
+    """An entry of `.txnindex`: producer id, first, last and last stable offset; -1: after the others."""
+
+    def change(planted: Planted) -> None:
+        data = planted.files.get(name, b"")
+        at = len(data) if number < 0 else number * 34
+        planted.files[name] = data[:at] + struct.pack(">hqqqq", 0, *entry) + data[at + 34 :]
+
+    return change
+
+
+COMPACTED_INDEX = "t-0/00000000000000000580.txnindex"
+
+#: Damage to a compacted log, in the set `compacted`: (kind, how, the rules of the errors)
+COMPACTED_DAMAGE: list[tuple[str, Change, set[str]]] = [
+    ("a COMMIT marker taken out before an abort", without("t-0", 601), {"abort-index"}),
+    ("an entry that names a committed transaction", index_entry(COMPACTED_INDEX, 0, 591, 601, 602), {"abort-index"}),
+    (
+        "an entry that names the committed one before too",
+        index_entry(COMPACTED_INDEX, 0, 591, 612, 613, number=0),
+        {"abort-index"},
+    ),
+    ("an entry that is not there", replaced(COMPACTED_INDEX, b""), {"abort-index"}),
+    ("sequences left out and no offsets", header("t-0", 624, base_sequence=65), {"sequence-gap"}),
+]

@@ -34,7 +34,7 @@ OWN = GOLDEN.parent / "minibroker-0.1.0"
 
 @cache
 def golden_files(name: str) -> dict[str, bytes]:
-    """The files of `clean` or `killed`, of a directory in `healthy`, or of `own-NAME`, which minibroker wrote."""
+    """The files of `clean`, `killed` or `metadata`, of a directory in `healthy`, or of `own-NAME`, by minibroker."""
     files = {}
     archives = (
         GOLDEN / "directory" / f"{name}.tar.gz",

@@ -46,7 +46,7 @@ def spans(*bounds: tuple[int, int]) -> tuple[r.Span, ...]:
     ],
 )
 def test_holes_and_overlaps(bounds: Spans, faults: list[r.LogFault], cleaned: int, found: Spans) -> None:
-    rows = LogRows(r.LogFacts(LOG, cleaned_offset=cleaned), spans=spans(*bounds), faults=tuple(faults))
+    rows = LogRows(r.LogFacts(LOG, cleaned_offset=cleaned, compacts=True), spans=spans(*bounds), faults=tuple(faults))
     holes = [f for f in judge_log(rows).findings if f.rule == "offset-hole"]
     assert [(f.first_offset, f.last_offset) for f in holes] == found
 

@@ -46,7 +46,9 @@ def found(events: list[Any], as_of_ms: int | None = None, **facts: Any) -> list[
         r.Run: "runs", r.Marker: "markers", r.Snapshot: "snapshots", r.AbortedTxn: "aborted", r.LogFault: "faults",
     }  # fmt: skip
     given = {name: tuple(e for e in events if type(e) is kind) for kind, name in kinds.items()}
-    rows = LogRows(r.LogFacts(LOG, **facts), spans=(r.Span(LOG, "f", 0, 0, END),), **given)  # type: ignore[arg-type]
+    cleaned = facts.get("cleaned_offset", 0)
+    span = r.Span(LOG, "f", 0, 0, END, missing=cleaned, first_missing=0 if cleaned else r.NONE, intact_offset=cleaned)
+    rows = LogRows(r.LogFacts(LOG, compacts=True, **facts), spans=(span,), **given)  # type: ignore[arg-type]
     findings = judge_log(rows, as_of_ms=as_of_ms).findings
     return [(f.rule, f.first_offset, f.severity) for f in findings if f.rule != "checksum"]
 
@@ -72,7 +74,8 @@ DELETED = {"start_offset": 2}
         ([*TXN, marker(2, r.ABORT), aborted(0, 2, 2)], {"first_offset": 1}, []),
         ([*TXN, marker(2, r.ABORT), aborted(1, 2, 3)], {"first_offset": 1}, ["abort-index"]),
         ([*TXN, marker(2, r.ABORT)], {"cleaned_offset": 2}, ["abort-index"]),
-        ([*TXN, marker(2, r.ABORT)], {"cleaned_offset": 3}, []),
+        # the cleaner keeps the entry as long as it keeps a batch and the marker (CleanedTransactionMetadata)
+        ([*TXN, marker(2, r.ABORT)], {"cleaned_offset": 3}, ["abort-index"]),
         ([*TXN, marker(2, r.ABORT)], {"start_offset": 2}, ["abort-index"]),
         ([*TXN, marker(2, r.ABORT)], {"start_offset": 3}, []),
         ([*TXN, marker(2, r.ABORT), aborted(0, 2, 2), lost(9, 9)], {}, []),
@@ -81,7 +84,7 @@ DELETED = {"start_offset": 2}
         ([data(0, txn=True), data(1, txn=True, pid=8), marker(2, r.ABORT), aborted(0, 2, 3)], {}, ["abort-index"]),
         # entries that no marker stands for, behind one that may lack it
         ([aborted(5, 6)], {}, ["abort-index"]),
-        ([aborted(0, 1), aborted(5, 6)], CLEANED, ["abort-index"]),
+        ([aborted(0, 1), aborted(5, 6)], CLEANED, ["abort-index", "abort-index"]),
         ([aborted(0, 1), aborted(5, 6)], DELETED, ["abort-index"]),
         ([aborted(0, 2), aborted(5, 6)], DELETED, ["abort-index", "abort-index"]),
         ([aborted(0, 1), aborted(5, 6), lost(1, 1)], {}, ["abort-index"]),

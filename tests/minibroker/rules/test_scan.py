@@ -58,25 +58,24 @@ def batch(at: int = 0, *, records: int = 2, broken: bool = False, **fields: int)
 
 
 @pytest.mark.parametrize(
-    ("made", "cleaned", "rule", "readable", "depths"),
+    ("made", "rule", "readable", "depths"),
     [
-        (batch(5), 0, None, None, (HEADERS, CHECKSUMS, RECORDS)),
-        (batch(5, last_offset_delta=-1), 0, "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
-        (batch(5, record_count=-1), 0, "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
-        (batch(5, broken=True), 0, "checksum", False, (CHECKSUMS, RECORDS)),
-        (batch(5, last_offset_delta=2), 5, "record-count", True, (HEADERS, CHECKSUMS, RECORDS)),
-        (batch(5, last_offset_delta=2), 6, None, None, (HEADERS, CHECKSUMS, RECORDS)),  # compaction took one
-        (batch(5, last_offset_delta=0, record_count=1), 0, "record-count", True, (RECORDS,)),
-        (batch(5, max_timestamp=102), 0, "timestamp", True, (RECORDS,)),
+        (batch(5), None, None, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, last_offset_delta=-1), "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, record_count=-1), "record-count", False, (HEADERS, CHECKSUMS, RECORDS)),
+        (batch(5, broken=True), "checksum", False, (CHECKSUMS, RECORDS)),
+        (batch(5, last_offset_delta=2), None, None, (HEADERS, CHECKSUMS, RECORDS)),  # compaction took one
+        (batch(5, last_offset_delta=0, record_count=1), "record-count", True, (RECORDS,)),
+        (batch(5, max_timestamp=102), "timestamp", True, (RECORDS,)),
     ],
 )
 def test_a_batch_by_itself(
-    made: tuple[memoryview, BatchHeader], cleaned: int, rule: str | None, readable: bool | None, depths: tuple[str, ...]
+    made: tuple[memoryview, BatchHeader], rule: str | None, readable: bool | None, depths: tuple[str, ...]
 ) -> None:
     """The less is read of it, the less is found; `readable`: the batch can be read all the same."""
     data, header = made
     for depth in (HEADERS, CHECKSUMS, RECORDS):
-        found = batch_fault(r.LogFacts(LOG, cleaned_offset=cleaned), "f", 7, header, data, depth)
+        found = batch_fault(r.LogFacts(LOG), "f", 7, header, data, depth)
         assert (found is not None) == (rule is not None and depth in depths), depth
         if found is not None:
             assert (found.rule, found.readable) == (rule, readable)

@@ -198,3 +198,30 @@ def test_a_missing_marker_of_another_epoch_leaves_an_open_transaction_to_be_judg
     facts = [LogFacts(DATA), LogFacts(STATES)]
     found = judge_transactions([open_one], states, facts)
     assert [one.rule for one in found] == ["torn-transaction"]
+
+
+@pytest.mark.parametrize(
+    ("marked", "rules"),
+    [
+        ({1: ABORT, 3: COMMIT}, set()),
+        ({0: COMMIT, 3: COMMIT}, set()),
+        ({2: COMMIT}, set()),
+        ({0: COMMIT, 1: COMMIT, 2: COMMIT, 3: COMMIT}, {"torn-transaction"}),
+        ({3: ABORT}, {"torn-transaction"}),
+    ],
+)
+def test_compaction_takes_markers_anywhere(marked: dict[int, str], rules: set[str]) -> None:
+    """The cleaner takes the marker of a transaction none of whose batches is left, newer ones or not."""
+    states, marks = [state("Empty")], []
+    for number, (name, _) in enumerate([("Commit", COMMIT), ("Abort", ABORT), ("Commit", COMMIT), ("Commit", COMMIT)]):
+        at = START + 10_000 * number
+        for written in ("Ongoing", f"Prepare{name}", f"Complete{name}"):
+            times = {"start_timestamp": at, "update_timestamp": at + 50}
+            states.append(state(written, offset=len(states))._replace(partitions=(("t", 0),), **times))
+        if number in marked:
+            first = 10 * number
+            outcome = marked[number]
+            marks.append(Transaction(DATA, "", 7, 3, first, first, first + 5, 3, outcome, 0, at, at + 60))
+    facts = [LogFacts(DATA, cleaned_offset=29, compacts=True), LogFacts(STATES)]
+    found = judge_transactions(marks, states, facts, coordinators_complete=True)
+    assert {one.rule for one in found} == rules

@@ -1,0 +1,44 @@
+"""What compaction may have taken from a log.
+
+`cleanup.policy` says whether it may take anything, and the batches that are there say what it took: offsets of no
+batch, and batches with fewer records than offsets. `cleaner-offset-checkpoint` says neither. It is written after a
+whole pass, which replaces segments group by group (Kafka's Cleaner.doClean, LogCleanerManager.doneCleaning); a stop
+within a pass leaves it as it was; a replica that copies a compacted log gets no entry; an entry stays when the policy
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, TRANSACTION_STATE
+
+COMPACTED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
+"""Topics that the coordinators keep compacted, whatever else is known."""
+NEVER_COMPACTED = frozenset({"__cluster_metadata"})
+"""Kafka deletes what a snapshot of it has."""
+
+
+class Compaction(TypedDict):
+    """Fields of `LogFacts`."""
+
+    cleaned_offset: int
+    compacts: bool
+
+
+def may_miss(topic: str, compacts: Mapping[str, bool | None], *, named: bool = False) -> Compaction:
+    """What is known of a log before it is read. `compacts`: of each topic that is known, whether its cleanup.policy
+    has compact; `named`: the cleaner's checkpoint names the log, so it was compacted once."""
+    policy = topic in COMPACTED or (topic not in NEVER_COMPACTED and compacts.get(topic))
+    unknown = policy is None or named
+    return Compaction(cleaned_offset=EVERYTHING if policy or unknown else 0, compacts=bool(policy))
+
+
+def compacts(topic: Mapping[str, str], brokers: Iterable[Mapping[str, str]]) -> bool | None:
+    """Whether cleanup.policy has compact, by a topic's own configurations and the brokers' (None: a broker's default
+    may be meant, which is compact)."""
+    policy = topic.get("cleanup.policy")
+    if policy is not None:
+        return "compact" in policy
+    return None if any("compact" in broker.get("log.cleanup.policy", "") for broker in brokers) else False
