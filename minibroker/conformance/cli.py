@@ -155,7 +155,15 @@ def run(arguments: argparse.Namespace) -> int:
             results = list(_told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet))
     finally:
         if not arguments.keep:
-            traces.remove(cluster.for_the_last_time())
+            last = cluster.for_the_last_time()
+            stays = traces.remove(last, {name for run in runs for name in run.unended})
+            if stays and options.restart is not None and not cluster.abandoned:
+                # A Kafka that starts writes the markers again that a partition refused.
+                with contextlib.suppress(ScenarioFailed):
+                    options.restart()
+                    last.wait_until_up(f"{token}-last")
+                stays = traces.remove(last)
+            say(*(f"left behind: {line}" for line in stays), to=sys.stderr)
     verdict = Verdict(arguments.bootstrap, arguments.expect, started, results, time.monotonic() - begun)
     try:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):

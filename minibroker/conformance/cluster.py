@@ -72,6 +72,10 @@ class ClusterUnderTest(ReadingClient):
         for connection in connections:
             connection.shut()
 
+    @property
+    def abandoned(self) -> bool:
+        return self._abandoned.is_set()
+
     def pause(self, seconds: float) -> None:
         """Wait that long."""
         self._abandoned.wait(seconds)

@@ -101,11 +101,14 @@ def _named(kind: str, name: Any) -> tuple[str, str] | None:
 
 
 def _transactional_id(body: Mapping[str, Any]) -> Any:
-    if many := body.get("transactionalIds"):
-        return many[0]
-    if batched := body.get("transactions"):
-        return batched[0].get("transactionalId")
-    return body.get("transactionalId") or body.get("v3AndBelowTransactionalId")
+    return next(iter(transactional_ids(body)), None)
+
+
+def transactional_ids(body: Mapping[str, Any]) -> list[str]:
+    """Those that a request is about."""
+    batched = [one.get("transactionalId") for one in body.get("transactions") or ()]
+    alone = body.get("transactionalId") or body.get("v3AndBelowTransactionalId")
+    return [str(name) for name in (*(body.get("transactionalIds") or ()), *batched, alone) if name]
 
 
 def _group_id(body: Mapping[str, Any]) -> Any:

@@ -16,8 +16,9 @@ from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .requests import request_body
-from .routing import Router
+from .routing import Router, transactional_ids
 from .scenario import ANY_VERSION, KAFKA, Scenario, Step
+from .traces import end_transaction
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
 
 _TRANSIENT = frozenset(
@@ -31,6 +32,8 @@ _TRANSIENT = frozenset(
     }
 )
 """Errors after which `retry: true` asks again."""
+_JOINING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit"})
+"""What a transaction begins with."""
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 2.0
@@ -67,7 +70,7 @@ class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
     `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
-    differences that a step allows. `recorder` is told (step, path, answer) of every difference instead of a failure.
+    differences that a step allows, `unended` transactional ids whose transaction may be open. `recorder` is told (step, path, answer) of every difference instead of a failure.
     """
 
     cluster: ClusterUnderTest
@@ -79,6 +82,7 @@ class ScenarioRun:
     variables: Variables = field(default_factory=dict)
     mismatches: list[str] = field(default_factory=list)
     lawful: list[str] = field(default_factory=list)
+    unended: set[str] = field(default_factory=set)
     recorder: Callable[[Step, str, Any], None] | None = None
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
     _pending: dict[str, _Ticket] = field(default_factory=dict)
@@ -118,8 +122,12 @@ class ScenarioRun:
     def _tear_down(self) -> None:
         for connection in self._connections.values():
             connection.close()
+        if self.options.keep_topics:
+            return
+        cluster = self.cluster.for_the_last_time() if self.cluster.abandoned else self.cluster
+        self.unended -= {name for name in sorted(self.unended) if end_transaction(cluster, name)}
         topics = [self.variables[name] for name in self.scenario.topics]
-        if topics and not self.options.keep_topics:
+        if topics:
             self.cluster.delete_topics(topics)
 
     def _run_steps(self, steps: tuple[Step, ...], prefix: str) -> None:
@@ -205,6 +213,8 @@ class ScenarioRun:
             raw_body = bytes.fromhex(step.get("rawBody"))
         else:
             body = request_body(step.api, self._version(step), step.options, self.variables, self.now_ms)
+        if step.api in _JOINING:
+            self.unended.update(transactional_ids(body))
         connection = self._connection(step.get("conn", "main"), router.address(step, body))
         connection.correlation_id = header.get("correlationId", connection.correlation_id + 1)
         frame = encode_request(

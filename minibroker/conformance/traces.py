@@ -1,28 +1,36 @@
-"""What a run leaves on a broker, and its removal: topics and groups under the run's own names.
+"""What a run leaves on a broker, and its removal: transactions, topics and groups under the run's own names.
 
-Configurations are those of such topics, and go with them. Transactional ids cannot be removed; the broker forgets them
-after transactional.id.expiration.ms.
+Configurations are those of such topics, and go with them. Transactional ids cannot be removed, only their transactions be
+ended; the broker forgets the ids after transactional.id.expiration.ms.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from minibroker.client.connection import Address
 from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ErrorCode
 
 from .cluster import ClusterUnderTest
 from .failure import ScenarioFailed
 
 _FIXED = frozenset({"", "g"})
 """Groups of scenarios that are about the empty name, or are raw bytes."""
+_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_SETTLE_SECONDS: Final = 3.0
+"""How long what was asked for may take: markers are written, topics deleted."""
+_POLL_SECONDS: Final = 0.1
+_NAMED: Final = 3
 
 
 class Traces:
     """prefix: of the run's own names. To be made before the first scenario, as groups that are there are not its own.
 
-    It says nothing where the broker is gone or does not let a thing happen: every scenario has its verdict.
+    It raises nothing where the broker is gone or does not let a thing happen: every scenario has its verdict.
     """
 
     def __init__(self, cluster: ClusterUnderTest, prefix: str) -> None:
@@ -32,12 +40,82 @@ class Traces:
             for address in cluster.brokers().values():
                 self._others.update(_groups(cluster, address))
 
-    def remove(self, cluster: ClusterUnderTest) -> None:
-        """Delete what is left of the run."""
-        remove(cluster, lambda topic: topic.startswith(self._prefix), self._is_own)
+    def remove(self, cluster: ClusterUnderTest, unended: Iterable[str] = ()) -> list[str]:
+        """End, then delete, what there is of the run, and say what stays, a line a kind. unended: transactional ids
+        whose transactions are known to be open; where the broker lists transactions, they are those it lists."""
+        stay = _end_all(cluster, self._prefix, set(unended))
+        remove(cluster, self._is_own_topic, self._is_own)
+        lines = [_line(f"transactional ids in {state}", ids) for state, ids in sorted(stay.items())]
+        return lines + [_line(kind, names) for kind, names in self._left(cluster) if names]
+
+    def _left(self, cluster: ClusterUnderTest) -> list[tuple[str, list[str]]]:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            topics, groups = _topics(cluster, self._is_own_topic), _own_groups(cluster, self._is_own)
+            if not (topics or groups) or time.monotonic() > deadline:
+                return [("topics", topics), ("groups", groups)]
+            time.sleep(_POLL_SECONDS)
+
+    def _is_own_topic(self, topic: str) -> bool:
+        return topic.startswith(self._prefix)
 
     def _is_own(self, group: str) -> bool:
         return group.startswith(self._prefix) or (group in _FIXED and group not in self._others)
+
+
+def _line(kind: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} {kind}: {', '.join(sorted(names)[:_NAMED])}{more}"
+
+
+def end_transaction(cluster: ClusterUnderTest, transactional_id: str) -> bool:
+    """Fence the id's producer, by which the coordinator aborts what is open. Whether nothing is open any more: while a
+    transaction ends it is not yet. False too where the broker does not answer."""
+    request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    with contextlib.suppress(ScenarioFailed):
+        address = cluster.sole_broker() or cluster.address("txn", transactional_id)
+        answer = cluster.ask_at_most(address, request, m.InitProducerIdResponse, 4)
+        return answer.error_code == ErrorCode.NONE
+    return False
+
+
+def _end_all(cluster: ClusterUnderTest, prefix: str, unended: set[str]) -> dict[str, list[str]]:
+    """State → the ids in it that could not be ended."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    before: dict[str, str] | None = None
+    while True:
+        states = _open(cluster, prefix)
+        if states is None:
+            states = dict.fromkeys(unended, "a transaction that does not end")
+        if states != before:  # as long as something ends there is time
+            before, deadline = states, time.monotonic() + _SETTLE_SECONDS
+        if not states or time.monotonic() > deadline:
+            break
+        for name, state in states.items():
+            if state not in _OPEN[1:] and end_transaction(cluster, name):
+                unended.discard(name)
+        time.sleep(_POLL_SECONDS)
+    return {state: [name for name, its in states.items() if its == state] for state in {*states.values()}}
+
+
+def _open(cluster: ClusterUnderTest, prefix: str) -> dict[str, str] | None:
+    """Transactional id of the run → its state, of those that are not at an end. None where it cannot be known."""
+    request = m.ListTransactionsRequest(state_filters=[*_OPEN], producer_id_filters=[])
+    try:
+        if not cluster.serves(m.ListTransactionsRequest):
+            return None
+        answers = [
+            cluster.ask_at_most(address, request, m.ListTransactionsResponse, 0)
+            for address in cluster.brokers().values()
+        ]
+    except ScenarioFailed:
+        return None
+    return {
+        one.transactional_id: one.transaction_state
+        for answer in answers
+        for one in answer.transaction_states
+        if one.transactional_id.startswith(prefix) and one.transaction_state in _OPEN
+    }
 
 
 def remove(cluster: ClusterUnderTest, topics: Callable[[str], bool], groups: Callable[[str], bool]) -> None:
@@ -47,9 +125,21 @@ def remove(cluster: ClusterUnderTest, topics: Callable[[str], bool], groups: Cal
             own = [group for group in _groups(cluster, address) if groups(group)]
             if own:
                 _remove_groups(cluster, address, own)
+    if chosen := _topics(cluster, topics):
+        cluster.delete_topics(chosen)
+
+
+def _topics(cluster: ClusterUnderTest, wanted: Callable[[str], bool]) -> list[str]:
     with contextlib.suppress(ScenarioFailed):
-        if chosen := [topic.name for topic in cluster.metadata(None).topics if topic.name and topics(topic.name)]:
-            cluster.delete_topics(chosen)
+        return [topic.name for topic in cluster.metadata(None).topics if topic.name and wanted(topic.name)]
+    return []
+
+
+def _own_groups(cluster: ClusterUnderTest, wanted: Callable[[str], bool]) -> list[str]:
+    with contextlib.suppress(ScenarioFailed):
+        brokers = cluster.brokers().values()
+        return [group for address in brokers for group in _groups(cluster, address) if wanted(group)]
+    return []
 
 
 def _groups(cluster: ClusterUnderTest, address: Address) -> list[str]:

@@ -34,12 +34,14 @@ UNKNOWN = "nothing"
 
 @dataclass(frozen=True)
 class State:
-    """How a transactional id gets there, and which epoch its producer holds then; the one before is the last one."""
+    """How a transactional id gets there, and which epoch its producer holds then; the one before is the last one.
+    stays: no request changes it, so that one id does for all versions."""
 
     name: str
     label: str
     epoch: int
     steps: tuple[str, ...]
+    stays: bool = False
 
 
 def _init(epoch: int) -> str:
@@ -84,6 +86,7 @@ STATES = (
             f"Prepare{name.title()}",
             1,
             (_init(0), _init(1), ADDED, STUCK, _end(3, 1, word), _described(f"Prepare{name.title()}")),
+            stays=True,
         )
         for name, word in (("commit", "true"), ("abort", "false"))
     ),
@@ -231,23 +234,29 @@ def text(cell: Cell, groups: list[tuple[list[int], list[str]]], defined: set[str
     lines += [f"      catches: [{', '.join(catches)}]"] if catches else []
     lines += ["      neighbour: true"] if any(who.pid == OTHER for who in cell.whos) else []
     lines += ["      steps:"]
+    begin = [f"*{state}"] if state in defined else [f"&{state}", *(f"  - {step}" for step in cell.state.steps)]
+    begin = [f"- {begin[0]}", *begin[1:]]
+    if cell.state.stays:
+        defined.add(state)
+        lines += [f"      {line}" for line in begin]
+        begin = []
     for versions, expectations in groups:
         calls = []
         for who, expected in zip(cell.whos, expectations, strict=True):
             epoch = cell.state.epoch - who.below
             fields = cell.request.fields.format(p=_producer(epoch, who.pid), pid=who.pid, epoch=epoch)
             calls.append(f"{{call: {cell.request.api} $v, {fields}, {expected}}}")
-        if state in defined and len(calls) == 1:
-            lines.append(f"      - {{versions: {versions}, steps: [*{state}, {calls[0]}]}}")
+        if len(begin) <= 1 and len(calls) == 1:
+            first = "" if cell.state.stays else f"*{state}, "
+            lines.append(f"      - {{versions: {versions}, steps: [{first}{calls[0]}]}}")
             continue
         lines += [f"      - versions: {versions}", "        steps:"]
-        if state in defined:
-            lines.append(f"        - *{state}")
-        else:
+        lines += [f"        {line}" for line in (*begin, *(f"- {call}" for call in calls))]
+        if begin:
             defined.add(state)
-            lines += [f"        - &{state}", *(f"          - {step}" for step in cell.state.steps)]
-        lines += [f"        - {call}" for call in calls]
-    return "\n".join(lines) + "\n"
+            begin = [f"- *{state}"]
+    whole = "\n".join(lines) + "\n"
+    return whole.replace(ID, "$x") if cell.state.stays else whole
 
 
 def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
@@ -259,6 +268,7 @@ def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
     places = {
         id(step): (outer.get("versions")[0], index)
         for outer in scenario.steps
+        if outer.kind == "versions"
         for index, step in enumerate(outer.steps[-len(cell.whos) :])
     }
 
@@ -289,7 +299,7 @@ def _of_older_releases(before: Scenario | None, count: int) -> list[str]:
     """What stood behind the calls of each of `count` producers for older releases, which neither broker can tell."""
     if before is None:
         return [""] * count
-    steps = before.steps[0].steps[-count:]
+    steps = next(step for step in before.steps if step.kind == "versions").steps[-count:]
     return [
         "".join(f", {_flow(key, _quoted(step.get(key)))}" for key in RELEASE_EXPECTATIONS[1:] if step.get(key))
         for step in steps

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from broker import running_broker
 from defect_matrix import ARGUMENTS, broker_like, results, running
+from leftovers import left_on, said_to_stay
 from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
-from minibroker.client.cluster import ClusterClient
 from minibroker.conformance import cli
 from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
-from minibroker_protocol import messages as m
 
 pytestmark = pytest.mark.waits
 
@@ -37,15 +36,17 @@ def test_minibroker_answers_as_expected(
         # Most of them wait for the clock.
         options = ["--expect", expectation, "--skip-tag", "slow", "--jobs", "16"]
         status = cli.main(["--bootstrap", bootstrap, *options])
-        left = found(bootstrap)
+        stay = left_on(bootstrap)
     chosen = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
     special = [one for one in chosen if SPECIAL & set(one.needs)]
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert [line for line in lines if line.startswith(("FAIL", "n/a"))] == []
     assert len([line for line in lines if line.startswith("skip ")]) == len(special)
     assert lines[-1] == f"{len(chosen) - len(special)} passed, 0 failed, {len(special)} skipped"
     assert status == 0
-    assert left == {"__consumer_offsets", "__transaction_state"}, "what the run made is gone again"
+    assert [one for one in stay if " Prepare" not in one] == [], "what the run made is gone again"
+    assert len(stay) == said_to_stay(said.err)
 
 
 @BOTH
@@ -60,14 +61,6 @@ def test_what_is_forgotten_soon(
         status = cli.main(["--bootstrap", bootstrap, *options])
     assert capsys.readouterr().out.splitlines()[-1] == f"{len(chosen)} passed, 0 failed"
     assert status == 0
-
-
-def found(bootstrap: str) -> set[str]:
-    """Names of topics and groups."""
-    with ClusterClient(bootstrap) as client:
-        topics = {topic.name or "" for topic in client.metadata(None).topics}
-        groups = client.ask_any(m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups
-    return topics | {f"group {group.group_id}" for group in groups}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")
