@@ -70,7 +70,8 @@ class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
     `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
-    differences that a step allows, `unended` transactional ids whose transaction may be open. `recorder` is told (step, path, answer) of every difference instead of a failure.
+    differences that a step allows, `unended` the transactional ids whose transaction may be open. `recorder` is told
+    (step, path, answer) of every difference instead of a failure.
     """
 
     cluster: ClusterUnderTest

@@ -1,7 +1,7 @@
 """What a run leaves on a broker, and its removal: transactions, topics and groups under the run's own names.
 
-Configurations are those of such topics, and go with them. Transactional ids cannot be removed, only their transactions be
-ended; the broker forgets the ids after transactional.id.expiration.ms.
+Configurations are those of such topics, and go with them. Transactions are ended; transactional ids
+cannot be removed, the broker forgets the ids after transactional.id.expiration.ms.
 """
 
 from __future__ import annotations

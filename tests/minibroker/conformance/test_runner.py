@@ -24,12 +24,16 @@ from minibroker_protocol.messages import (
     ListGroupsRequest,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListTransactionsRequest,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
 )
 
 BEAT = "{call: Heartbeat v3, req: {groupId: g, generationId: 1, memberId: m}"
+
+_OF_THE_RUN = (b"\0\x12", b"\0\x03", b"\0\x10", b"\0\x42")
+"""Keys of ApiVersions, Metadata, ListGroups and ListTransactions."""
 
 
 @pytest.fixture
@@ -65,11 +69,11 @@ class Suite:
     @property
     def last(self) -> bytes:
         """The last frame of a scenario; the run itself asks whether the broker is there, and what it has."""
-        return next(frame for frame in reversed(self.broker.raw) if frame[:2] not in (b"\0\x12", b"\0\x03", b"\0\x10"))
+        return next(frame for frame in reversed(self.broker.raw) if frame[:2] not in _OF_THE_RUN)
 
     @property
     def last_request(self) -> tuple[Any, int]:
-        own = (ApiVersionsRequest, MetadataRequest, ListGroupsRequest)
+        own = (ApiVersionsRequest, MetadataRequest, ListGroupsRequest, ListTransactionsRequest)
         return next(sent for sent in reversed(self.broker.requests) if not isinstance(sent[0], own))
 
 

@@ -17,11 +17,16 @@ OPEN = """
   topics: {t: {partitions: 1}}
   names: [x, y, g]
   steps:
-  - {call: InitProducerId v4, req: {transactionalId: $x, transactionTimeoutMs: 60000}, retry: true, save: {pid: producerId}}
-  - {call: AddPartitionsToTxn v3, at: t/0, req: {transactionalId: $x, producerId: $pid, producerEpoch: 0}, expect: {..partitionErrorCode: NONE}}
-  - {call: InitProducerId v4, req: {transactionalId: $y, transactionTimeoutMs: 60000}, retry: true, save: {pid: producerId}}
-  - {call: AddOffsetsToTxn v3, req: {transactionalId: $y, producerId: $pid, producerEpoch: 0, groupId: $g}, expect: {errorCode: NONE}}
-  - {call: TxnOffsetCommit v3, at: t/0@1, req: {transactionalId: $y, producerId: $pid, producerEpoch: 0, groupId: $g}, expect: {..errorCode: NONE}}
+  - {call: InitProducerId v4, req: {transactionalId: $x, transactionTimeoutMs: 60000},
+     retry: true, save: {pid: producerId}}
+  - {call: AddPartitionsToTxn v3, at: t/0, req: {transactionalId: $x, producerId: $pid, producerEpoch: 0},
+     expect: {..partitionErrorCode: NONE}}
+  - {call: InitProducerId v4, req: {transactionalId: $y, transactionTimeoutMs: 60000},
+     retry: true, save: {pid: producerId}}
+  - {call: AddOffsetsToTxn v3, req: {transactionalId: $y, producerId: $pid, producerEpoch: 0, groupId: $g},
+     expect: {errorCode: NONE}}
+  - {call: TxnOffsetCommit v3, at: t/0@1, req: {transactionalId: $y, producerId: $pid, producerEpoch: 0, groupId: $g},
+     expect: {..errorCode: NONE}}
 """
 HELD = "  - {call: ApiVersions v0, until: {errorCode: INVALID_REQUEST}, within: 60, every: 0.01}\n"
 
