@@ -17,6 +17,7 @@ from minibroker.kernel.arguments import duration, from_1, local_path
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say, write_out
+from minibroker_storage.private_files import output_path
 
 _POLL_SECONDS = 0.2
 _KEPT = 10_000
@@ -82,7 +83,7 @@ def _view(file: str, out: str | None) -> int:
         if target == "-":
             write_out(made)
             return EXIT_OK
-        Path(target).write_text(made, encoding="utf-8")
+        output_path(target).write_text(made, encoding="utf-8")
     except (NoTrace, OSError, UnicodeDecodeError) as error:
         return fail(error if isinstance(error, OSError) else f"{file}: {error}", EXIT_USAGE)
     say(f"{target}: {counted(len(trace.exchanges), 'exchange')}")
@@ -132,7 +133,7 @@ def _sink(arguments: argparse.Namespace) -> Iterator[Callable[[dict[str, Any]], 
     if arguments.pcapng is not None:
         from minibroker.trace.pcapng import PcapngWriter
 
-        with open(arguments.pcapng, "wb") as file:
+        with output_path(arguments.pcapng).open("wb") as file:
             yield PcapngWriter(file).write
         return
     if arguments.json or arguments.frames:

@@ -28,6 +28,7 @@ from minibroker.judge.timeline import STYLE, mark, timeline
 from minibroker.testing.reports import JunitCase, junit, page
 from minibroker.trace.recorder import told
 from minibroker.trace.saved import Trace, as_lines
+from minibroker_storage.private_files import output_path
 
 NAME: Final = "judge"
 _CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
@@ -63,7 +64,7 @@ def save_trace(judged: Judged, directory: Path | None, name: str) -> None:
     """`as_trace` in ``directory/name.jsonl``; nothing without a directory. Raises OSError."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{name}.jsonl").write_text(as_trace(judged), encoding="utf-8")
+        output_path(directory / f"{name}.jsonl").write_text(as_trace(judged), encoding="utf-8")
 
 
 def as_json(verdicts: Sequence[Judged]) -> str:

@@ -15,6 +15,7 @@ from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Jud
 from minibroker.judge.scripts import Script, Step, as_toml, load
 from minibroker.kernel.words import counted
 from minibroker.output import say
+from minibroker_storage.private_files import output_path
 
 Try = Callable[[Script], Judged]
 """Runs the command under a script."""
@@ -113,7 +114,7 @@ class Search:
 
     def _save(self, one: Found) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / f"{one.name}.toml").write_text(as_toml(one.script), encoding="utf-8")
+        output_path(self.directory / f"{one.name}.toml").write_text(as_toml(one.script), encoding="utf-8")
 
     def table(self) -> list[str]:
         """How often each outcome occurred, then what broke, and why the rest could not be decided."""

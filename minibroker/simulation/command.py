@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from minibroker.kernel.arguments import from_1, local_path
 from minibroker.kernel.progress import ProgressLine
@@ -19,6 +18,7 @@ from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
 from minibroker.trace.saved import Trace, as_lines
+from minibroker_storage.private_files import output_path
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         status = tell(outcome, options.about)
         if options.trace is not None:
             try:
-                Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
+                output_path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
             except OSError as error:
                 return fail(error, 2)
         return status

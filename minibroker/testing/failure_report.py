@@ -12,6 +12,7 @@ from minibroker.output import printable
 from minibroker.trace.recorder import clock
 from minibroker.trace.saved import Trace
 from minibroker.trace.view import page
+from minibroker_storage.private_files import output_path
 
 _WIDTH = 200
 _LAST = 5
@@ -42,9 +43,9 @@ def report(exchanges: Sequence[Exchange], most: int, file: Path | None) -> str:
     if file is None:
         return "\n".join(lines)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(exchange) + "\n" for exchange in exchanges), encoding="utf-8")
+    output_path(file).write_text("".join(json.dumps(exchange) + "\n" for exchange in exchanges), encoding="utf-8")
     beside = file.with_suffix(".html")
-    beside.write_text(page(Trace(exchanges), file.stem), encoding="utf-8")
+    output_path(beside).write_text(page(Trace(exchanges), file.stem), encoding="utf-8")
     lines.append(f"{counted(len(exchanges), 'exchange')}, as a page: {beside}; as JSON lines: {file}")
     return "\n".join(lines)
 

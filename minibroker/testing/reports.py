@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from minibroker.kernel.arguments import directory
+from minibroker_storage.private_files import output_path
 
 ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": ".json"}
 """Kind of report → the ending of its file."""
@@ -41,7 +42,7 @@ def write_reports(
         path = directory / (name + ENDINGS[kind])
         text = makers[kind]()
         try:
-            path.write_text(text, encoding="utf-8")
+            output_path(path).write_text(text, encoding="utf-8")
         except OSError as error:  # of a full disk it does not say which file it was
             error.filename = str(path)
             raise

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 from minibroker_pipeline.files import Files
+from minibroker_storage.private_files import output_path
 
 
 class Folder:
@@ -30,6 +30,8 @@ class Folder:
         """(pyarrow's file system, path in it) to write a file to; its folder is made. `publish` shows the file then."""
         system, root = self._files.opened()
         path = f"{root.rstrip('/')}/{name}"
+        if self._files.local:
+            output_path(self._unfinished(path))
         system.create_dir(path.rpartition("/")[0], recursive=True)
         return system, self._unfinished(path)
 
@@ -60,7 +62,7 @@ def write_file(uri: str, text: str) -> None:
     """One file, at a path of this machine or a URI. Raises OSError, NotReadable."""
     files = Files(uri)
     if files.local:
-        Path(uri.removeprefix("file://")).write_text(text, encoding="utf-8")
+        output_path(uri.removeprefix("file://")).write_text(text, encoding="utf-8")
         return
     system, path = files.opened()
     with system.open_output_stream(path) as file:

@@ -18,6 +18,8 @@ _BASE_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 
 # Without O_NONBLOCK, opening a pipe could wait for its other end.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ROOT = 0
+_MOST_LINKS = 40
+"""With more the system refuses the path."""
 
 
 def open_without_links(path: str, *, create: bool = True, exclusive: bool = False, mode: int = 0o666) -> int:
@@ -76,6 +78,48 @@ def user_cache(*names: str) -> Path:
         place /= name
         _make_private(str(place))
     return place
+
+
+def output_path(path: str | Path) -> Path:
+    """The path, to write to. Raises PermissionError for a link of another user in a directory like /tmp on the way.
+
+    As Linux refuses it with ``fs.protected_symlinks=1``, which not every system has: a link in a sticky directory that
+    everybody may write to is followed if it belongs to this user or to the directory's owner. The other user may still
+    put a link there between this check and the opening of the file.
+    """
+    if sys.platform != "win32":
+        _check_links(os.path.abspath(path))
+    return Path(path)
+
+
+def _check_links(path: str) -> None:
+    rest = path.split("/")[::-1]
+    at, links = "", 0
+    while rest:
+        name = rest.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        place = f"{at}/{name}"
+        try:
+            info = os.lstat(place)
+        except OSError:
+            return  # what opens it says why
+        if not stat.S_ISLNK(info.st_mode):
+            at = place
+            continue
+        directory = os.stat(at or "/")
+        shared = directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH
+        if shared and info.st_uid not in (os.geteuid(), directory.st_uid):
+            raise PermissionError(errno.EACCES, "another user's symbolic link in a shared directory", path)
+        links += 1
+        if links > _MOST_LINKS:
+            return
+        target = os.readlink(place)
+        at = "" if target.startswith("/") else at
+        rest += target.split("/")[::-1]
 
 
 def replace_private(path: Path, text: str, mode: int) -> None:

@@ -12,6 +12,7 @@ from minibroker_storage.private_files import (
     is_own_directory,
     open_private,
     open_without_links,
+    output_path,
     replace_private,
     user_cache,
 )
@@ -174,3 +175,42 @@ def test_temporary_and_cache_directories_have_one_place() -> None:
         if any(name in source.read_text(encoding="utf-8") for name in named)
     }
     assert found == allowed
+
+
+@posix
+@pytest.mark.parametrize("name", ["out", "out/below", "own/out"])
+def test_output_follows_no_link_of_another_user_in_a_shared_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux with fs.protected_symlinks: neither the last link of a path nor one on the way."""
+    shared, target = tmp_path / "shared", tmp_path / "target"
+    for directory in (shared, target):
+        directory.mkdir()
+    (shared / "out").symlink_to(target)
+    (tmp_path / "own").symlink_to(shared)
+    path = shared / name if name != "own/out" else tmp_path / name
+    assert output_path(path) == path  # its own
+    shared.chmod(0o1777)
+    assert output_path(path) == path
+    _as_another_user(monkeypatch)
+    assert output_path(path) == path  # the directory's owner's
+    owner = os.getuid()
+    stat_of = os.stat
+
+    def of_another(place: str) -> os.stat_result:
+        info = list(stat_of(place))
+        info[stat.ST_UID] = owner + 1
+        return os.stat_result(info)
+
+    monkeypatch.setattr(os, "stat", of_another)
+    with pytest.raises(PermissionError, match="another user's symbolic link"):
+        output_path(path)
+    shared.chmod(0o777)  # without the sticky bit anybody may replace anything there
+    assert output_path(path) == path
+
+
+@posix
+def test_output_goes_to_devices_missing_files_and_loops_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("/dev/stdout", "/dev/null", str(tmp_path / "new" / "file"), str(tmp_path / "loop")):
+        assert output_path(name) == Path(name)
