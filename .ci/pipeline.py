@@ -125,7 +125,7 @@ class Workplace:
 
     @property
     def wheel(self) -> Path:
-        found = sorted(self.dist.glob("*.whl"))
+        found = sorted(self.dist.glob("*-none-any.whl"))
         if not found:
             raise Failed("there is no wheel: the part `wheel` has not built one")
         return found[0]
@@ -281,6 +281,31 @@ def wheel(place: Workplace) -> None:
     bill_of_materials(place, tools)
     demo_from_wheel(place, real_python(), "bare")
     audit_from_wheel(place, "bare")
+
+
+def compiled(place: Workplace) -> None:
+    """The wheel with the compiled walk of records: built, installed, and its module under the tests of records."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        raise Skipped("there is no C compiler")
+    tools, venv, built = (place.directory / name for name in ("tools", "compiled", "compiled wheel"))
+    place.run(real_python(), "-m", "venv", tools)
+    place.install(scripts(tools) / "python", "build")
+    place.run(
+        scripts(tools) / "python", "-m", "build", "--wheel", "--outdir", built, place.clone, MINIBROKER_COMPILE="1"
+    )
+    (wheel,) = built.glob("*-cp311-abi3-*.whl")
+    place.run(real_python(), "-m", "venv", venv)
+    place.install(scripts(venv) / "python", str(wheel))
+    place.run(scripts(venv) / "minibroker", "--version")
+    place.run(scripts(venv) / "python", "-c", "import minibroker_protocol._native", cwd=place.directory)
+    protocol = place.clone / "protocol"
+    name = next(name for name in zipfile.ZipFile(wheel).namelist() if "/_native." in name)
+    python = programs(place) / "python"
+    zipfile.ZipFile(wheel).extract(name, protocol)  # the tests run on the tree, with the module of the wheel
+    try:
+        place.run(python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/protocol/records")
+    finally:
+        (protocol / name).unlink()
 
 
 def bill_of_materials(place: Workplace, tools: Path) -> None:
@@ -533,6 +558,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("types", 60, check("mypy")),
     ("imports", 30, check("lint-imports")),
     ("wheel", 120, wheel),
+    ("compiled", 120, compiled),
     *((f"python{version}", 100, other_python(version)) for version in OTHER_PYTHONS),
     ("matrices", 200, matrices),
     ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),

@@ -80,13 +80,22 @@ def program(*before: str) -> NoReturn:
         sys.exit(130)
 
 
+def _version() -> str:
+    """The version, and what walks the records of a batch."""
+    try:
+        from minibroker_protocol import _native  # noqa: F401
+    except ImportError:
+        return f"minibroker {__version__} (records are walked in Python)"
+    return f"minibroker {__version__} (records are walked by compiled code)"
+
+
 def _prepared(arguments: list[str]) -> Callable[[], int]:
     """A subcommand, its module loaded and its arguments understood; ends with SystemExit when they are not."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
         return _loaded(name, COMMANDS[name], arguments[1:])
     if name in ("--version", "-V"):
-        return lambda: _say(f"minibroker {__version__}")
+        return lambda: _say(_version())
     if name in ("--help", "-h"):
         return lambda: _say(_usage())
     known = commands()  # asked of the installed packages, which takes longer than to find a command of this one
@@ -129,7 +138,7 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
             self.exit(EXIT_USAGE, f"minibroker: {message} (see {self.prog} --help)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
+    parser.add_argument("--version", action="version", version=_version())
     module.add_arguments(parser)
     # Words before and after an option belong together, but not with subcommands or a command after "--".
     apart = parser._subparsers or "--" in arguments

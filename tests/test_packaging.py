@@ -182,7 +182,8 @@ def test_what_is_released_is_what_ci_has_built_and_checked() -> None:
     (image,) = (step for step in steps("release") if step.get("uses", "").startswith("docker/build-push-action"))
     assert image["with"]["platforms"] == "linux/amd64,linux/arm64"
     jobs = workflow("release")["jobs"]
-    assert jobs["publish"]["needs"] == jobs["image"]["needs"] == "build"
+    assert jobs["publish"]["needs"] == ["build", "wheels"]
+    assert jobs["image"]["needs"] == "build"
 
 
 def test_ci_has_time_for_its_parts() -> None:
@@ -198,4 +199,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
     let_in = {line[1:] for line in lines if line.startswith("!")}
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
     needed = {package.partition("/")[0] for package in build["wheel"]["packages"]}
-    assert needed | {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"], "docker/shims"} <= let_in
+    assert (
+        needed | {"pyproject.toml", "hatch_build.py", PROJECT["readme"], *PROJECT["license-files"], "docker/shims"}
+        <= let_in
+    )

@@ -13,10 +13,10 @@ from minibroker_protocol.fields import as_int64
 
 from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import Compression, PayloadTooLarge, decompress
+from .native import IS_NATIVE, native_run
 from .old_format import old_records, whole_header
 from .pace import STEP, UNHURRIED, Pace, TakesLong
-from .runs import equal_run
-from .uneven import uneven_run
+from .runs import Run, equal_run
 from .varints import INT64, InvalidRecords, encode_varint, varint, varlong
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(25
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
 _FEW = 24
 """Fewer records than this are not worth looking for runs."""
+_MANY = 2048
+"""Of fewer records a look for those of one layout costs more than it saves, where there is compiled code."""
 _FEW_HEADERS = 4
 """So many of one record are not reported: the record is."""
 _AFTER_RUN = 2
@@ -174,7 +176,7 @@ def validate_records(
         consecutive,
         pace,
     )
-    if count < _FEW:
+    if count < _FEW and not IS_NATIVE:
         walking.one_by_one(count)
     else:
         walking.in_runs(count)
@@ -238,9 +240,7 @@ class _Walking:
         """Go on to record number `limit`, over many records at once where they are laid out alike."""
         longest, pause = _FIRST_RUN, _BETWEEN_TRIES
         while (index := self.index) < limit:
-            run = equal_run(self.data, self.position, index, min(index + longest, limit), low=self.low, high=self.high)
-            if run is None:
-                run = uneven_run(self.data, self.position, index, limit, low=self.low, high=self.high)
+            run = self._run(index, limit, longest)
             if run is None:
                 self.one_by_one(min(index + pause, limit))
                 if self._has_enough_faults():
@@ -258,6 +258,13 @@ class _Walking:
             if self._has_enough_faults():
                 return
             self.pace(1)
+
+    def _run(self, index: int, limit: int, longest: int) -> Run | None:
+        data, p, low, high = self.data, self.position, self.low, self.high
+        run = None
+        if limit - index >= _MANY or not IS_NATIVE:
+            run = equal_run(data, p, index, min(index + longest, limit), low=low, high=high)
+        return run or native_run(data, p, index, limit, low=low, high=high, alike=self.null_keys is not None)
 
     def _has_enough_faults(self) -> bool:
         walk = self.walk

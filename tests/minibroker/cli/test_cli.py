@@ -15,13 +15,15 @@ from minibroker import __version__
 from minibroker.cli import commands, main
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.server.signals import StopSignals
+from minibroker_protocol.records.native import IS_NATIVE
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["serve", "--version"]])
 def test_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SystemExit):  # argparse's way
         assert main(arguments) == 0
-    assert capsys.readouterr().out == f"minibroker {__version__}\n"
+    walked = "by compiled code" if IS_NATIVE else "in Python"
+    assert capsys.readouterr().out == f"minibroker {__version__} (records are walked {walked})\n"
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def verdict(payload: bytes, header: BatchHeader, low: int | None = None, high: i
 def one_by_one(payload: bytes, header: BatchHeader, low: int | None = None, high: int | None = None) -> Verdict:
     with (
         patch.object(walk, "equal_run", lambda *args, **bounds: None),
-        patch.object(walk, "uneven_run", lambda *args, **bounds: None),
+        patch.object(walk, "native_run", lambda *args, **bounds: None),
     ):
         return verdict(payload, header, low, high)
 

@@ -1,0 +1,3 @@
+def run(
+    data: bytes, p: int, index: int, limit: int, low: int, high: int, alike: bool, /
+) -> tuple[int, int, int, int, bool]: ...
