@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from minibroker.client.cluster import PATIENCE
-from minibroker.client.topics import LATEST, Span
-from minibroker.client.transactional import Producer
+from minibroker.client.transactional import BUMPS_EPOCH, Producer
 from minibroker.client.transactions import NO_OFFSET, TransactionsClient
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Log
 from minibroker.rules.scan import coordinator_rows
-from minibroker_protocol.records import BatchHeader, iter_batches
+from minibroker_protocol.records import BatchHeader
 
 ONGOING: Final = "Ongoing"
 PREPARE_COMMIT: Final = "PrepareCommit"
+COMPLETE_COMMIT: Final = "CompleteCommit"
 _PAUSE: Final = 0.05
 
 
@@ -40,7 +40,8 @@ class Pending(NamedTuple):
 def pending(
     client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int
 ) -> tuple[str, list[Pending]]:
-    """The transaction's state, and what each of its partitions would show to read_committed readers.
+    """The transaction's state, and what each of its partitions would show to read_committed readers: nothing where the
+    state is COMPLETE_COMMIT, because this transaction is committed already.
 
     Raises ValueError when its coordinator has another producer id, epoch, or a state that cannot become a commit.
     """
@@ -50,6 +51,10 @@ def pending(
     state = known.transaction_state
     if known.producer_id != producer_id:
         raise ValueError(f"{transactional_id} has producer id {known.producer_id}, not {producer_id} ({state})")
+    # As for an EndTxn that is repeated: from transaction.version 2 on the epoch went up with the commit.
+    bump = int(client.transaction_version() >= BUMPS_EPOCH)
+    if (state, known.producer_epoch) == (COMPLETE_COMMIT, epoch + bump):
+        return state, []
     if known.producer_epoch != epoch:
         raise ValueError(f"{transactional_id} has epoch {known.producer_epoch}, not {epoch} ({state})")
     if state not in (ONGOING, PREPARE_COMMIT):
@@ -60,36 +65,55 @@ def pending(
     return state, [_pending(client, topic, index, producer_id) for topic, index in sorted(places)]
 
 
+def open_records(client: TransactionsClient, topic: str, partition: int, producer_id: int, start: int) -> list[Pending]:
+    """What a producer has in a partition from `start` on, one for each range of offsets that no other batch breaks."""
+    ranges: list[Pending] = []
+    for header, data in _data(client, topic, partition, producer_id, start):
+        offsets = tuple(_staged(topic, partition, header, data).values())
+        if ranges and ranges[-1].last_offset + 1 == header.base_offset:
+            last = ranges.pop()
+            records, offsets = last.records + header.record_count, last.group_offsets + offsets
+            ranges.append(last._replace(last_offset=header.last_offset, records=records, group_offsets=offsets))
+        else:
+            first = header.base_offset
+            ranges.append(Pending(topic, partition, first, header.last_offset, header.record_count, offsets))
+    return ranges
+
+
 def _pending(client: TransactionsClient, topic: str, partition: int, producer_id: int) -> Pending:
     start = next(
         (p.current_txn_start_offset for p in client.producers(topic, partition) if p.producer_id == producer_id),
         NO_OFFSET,
     )
     first, last, records = NO_OFFSET, NO_OFFSET, 0
-    offsets: dict[str, int] = {}
+    offsets: dict[str, str] = {}
     if start != NO_OFFSET:
-        log = Log("", topic, partition)
-        for header, data in _batches(client, topic, partition, start):
-            if header.producer_id != producer_id or header.is_control or header.base_offset < start:
-                continue
+        for header, data in _data(client, topic, partition, producer_id, start):
             first = header.base_offset if first == NO_OFFSET else first
             last = header.last_offset
             records += header.record_count
-            if topic == CONSUMER_OFFSETS:
-                for row in coordinator_rows(log, header, data):
-                    if isinstance(row, CommittedOffset):
-                        offsets[f"{row.group}:{row.topic}-{row.partition}"] = row.committed
-    return Pending(topic, partition, first, last, records, tuple(f"{place}@{at}" for place, at in offsets.items()))
+            offsets |= _staged(topic, partition, header, data)
+    return Pending(topic, partition, first, last, records, tuple(offsets.values()))
 
 
-def _batches(
-    client: TransactionsClient, topic: str, partition: int, start: int
+def _staged(topic: str, partition: int, header: BatchHeader, data: memoryview) -> dict[str, str]:
+    """The offsets in a batch of a group coordinator: GROUP:TOPIC-PARTITION → the same with @OFFSET."""
+    if topic != CONSUMER_OFFSETS:
+        return {}
+    rows = [
+        row for row in coordinator_rows(Log("", topic, partition), header, data) if isinstance(row, CommittedOffset)
+    ]
+    places = [(f"{row.group}:{row.topic}-{row.partition}", row.committed) for row in rows]
+    return {place: f"{place}@{committed}" for place, committed in places}
+
+
+def _data(
+    client: TransactionsClient, topic: str, partition: int, producer_id: int, start: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Those of a partition from `start` up to its present end."""
-    end = client.position(topic, partition, LATEST)
-    for fetched in client.read(Span(topic, partition, start, end.offset, end.leader_epoch)):
-        for position, header in iter_batches(fetched.data):
-            yield header, fetched.data[position : position + header.size]
+    """The producer's batches from `start` up to the partition's present end, without markers."""
+    for header, data in client.batches(topic, partition, start):
+        if header.producer_id == producer_id and not header.is_control and header.base_offset >= start:
+            yield header, data
 
 
 def commit(client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int, state: str) -> str:

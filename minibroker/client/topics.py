@@ -16,7 +16,7 @@ from minibroker.client.connection import BrokerFailed, Throttled
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.records import iter_batches
+from minibroker_protocol.records import BatchHeader, iter_batches
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
@@ -185,6 +185,17 @@ class ReadingClient(ClusterClient):
                     f"the leader's end is {fetched.end}, and {self.leader_patience:g} s have passed"
                 )
             self.pause(FETCH_WAIT_MS / 1000)
+
+    def batches(
+        self, topic: str, partition: int, start: int, stop: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Those of a partition from the one that holds `start` up to `stop`, or up to its present end."""
+        end = self.position(topic, partition, LATEST)
+        last = end.offset if stop is None else min(stop, end.offset)
+        for fetched in self.read(Span(topic, partition, start, last, end.leader_epoch)):
+            for position, header in iter_batches(fetched.data):
+                if header.base_offset < last:
+                    yield header, fetched.data[position : position + header.size]
 
     def _fetch(self, span: Span, offset: int, isolation: int) -> Fetched:
         """Raises RecordsGone for an offset that is not in the log."""

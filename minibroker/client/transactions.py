@@ -1,4 +1,4 @@
-"""Transaction requests of an operator over a blocking connection: list, describe, abort, find hanging ones.
+"""Transaction requests of an operator over a blocking connection: list, describe, fence, write a marker.
 
 DescribeTransactions, ListTransactions, DescribeProducers and WriteTxnMarkers (KIP-664) work with any Kafka broker;
 DescribeTransactionState (KIP-360) only with this one.
@@ -7,7 +7,6 @@ DescribeTransactionState (KIP-360) only with this one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from minibroker.client.cluster import require
@@ -16,22 +15,11 @@ from minibroker.client.transactional import TRANSACTION_KEY, TransactionalClient
 from minibroker_protocol import messages as m
 
 NO_OFFSET: Final = -1
-HANGING_AFTER_MS: Final = 15 * 60_000 + 5 * 60_000
-"""transaction.max.timeout.ms, and five minutes in which a coordinator can end it (Kafka's TransactionsCommand)."""
 
 DescribedState = m.DescribeTransactionStateResponse.TransactionState
 Described = m.DescribeTransactionsResponse.TransactionState
 Listed = m.ListTransactionsResponse.TransactionState
 ProducerState = m.DescribeProducersResponse.ProducerState
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction open on a partition, as its leader sees it."""
-
-    topic: str
-    partition: int
-    producer: ProducerState
 
 
 class TransactionsClient(TransactionalClient):
@@ -119,44 +107,20 @@ class TransactionsClient(TransactionalClient):
         producer = self.init_producer_id(transactional_id, 1)
         return producer.producer_id, producer.producer_epoch
 
-    def abort(self, topic: str, partition: int, start_offset: int) -> ProducerState:
-        """Write an abort marker for the transaction that is open since `start_offset`, which its coordinator has lost
-        (Admin.abortTransaction). Raises ValueError when none is."""
-        found = [p for p in self.producers(topic, partition) if p.current_txn_start_offset == start_offset]
-        if not found:
-            raise ValueError(f"no transaction is open on {topic}-{partition} since offset {start_offset}")
-        producer = found[0]
+    def write_marker(
+        self, topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool
+    ) -> None:
+        """End a producer's transaction on one partition as a coordinator does (Admin.abortTransaction, KIP-664).
+
+        Needs the right to ALTER, or CLUSTER_ACTION on, the cluster.
+        """
         marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            transaction_result=False,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=commit,
             topics=[m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-            coordinator_epoch=max(producer.coordinator_epoch, 0),
+            coordinator_epoch=coordinator_epoch,
         )
         request = m.WriteTxnMarkersRequest(markers=[marker])
         kind = m.WriteTxnMarkersResponse
         self.ask_leader(topic, partition, request, kind, 1, lambda answer: answer.markers[0].topics[0].partitions[0])
-        return producer
-
-    def find_hanging(
-        self, *, topic: str | None = None, older_than_ms: int = HANGING_AFTER_MS, now_ms: int
-    ) -> list[OpenTransaction]:
-        """Transactions open on a partition for longer than any coordinator allows, that no coordinator knows of."""
-        suspects = [
-            OpenTransaction(name, index, producer)
-            for name, index in self.leaders(None if topic is None else [topic])
-            for producer in self.producers(name, index)
-            if producer.current_txn_start_offset != NO_OFFSET and now_ms - producer.last_timestamp >= older_than_ms
-        ]
-        if not suspects:
-            return []
-        known = self._partitions_in_transactions({suspect.producer.producer_id for suspect in suspects})
-        return [s for s in suspects if (s.producer.producer_id, s.topic, s.partition) not in known]
-
-    def _partitions_in_transactions(self, producer_ids: set[int]) -> set[tuple[int, str, int]]:
-        known = set()
-        for _, listed in self.list_transactions(producer_ids=sorted(producer_ids)):
-            _, state = self.describe(listed.transactional_id)
-            for topic in state.topics:
-                known |= {(state.producer_id, topic.topic, index) for index in topic.partitions}
-        return known

@@ -13,10 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minibroker.client.commit import commit, pending
+from minibroker.client.commit import COMPLETE_COMMIT, Pending, commit, open_records, pending
 from minibroker.client.connection import BrokerFailed
+from minibroker.client.hanging import HANGING_AFTER_MS, OpenTransaction, end, find_hanging, open_transaction
 from minibroker.client.security import add_command_config, read_security
-from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
+from minibroker.client.transactions import TransactionsClient
 from minibroker.controller.journal import JOURNAL, next_producer_id
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import fail
@@ -27,6 +28,10 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _COMMAND = "minibroker transactions"
 
 Row = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """What the command does not do without being asked for it in so many words."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,16 +63,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     producers.add_argument("--partition", type=int, required=True)
     abort = actions.add_parser("abort", parents=[common], help="end a transaction")
     abort.add_argument("--transactional-id", metavar="ID", help="abort by taking over this id, as a new producer would")
-    abort.add_argument("--topic")
-    abort.add_argument("--partition", type=int)
-    abort.add_argument("--start-offset", type=int, help="first offset of the hanging transaction")
-    commit = actions.add_parser(
-        "commit", parents=[common], help="commit a transaction whose producer no longer runs (as FLIP-572 for Flink)"
+    abort.add_argument(
+        "--discard-committed", action="store_true", help="also where the coordinator committed it: its records are lost"
     )
-    commit.add_argument("transactional_id", metavar="ID")
-    commit.add_argument("--producer-id", type=int, required=True, metavar="P", help="producer id")
-    commit.add_argument("--epoch", type=int, required=True, metavar="E", help="producer epoch")
+    commit = actions.add_parser(
+        "commit",
+        parents=[common],
+        help="commit a transaction whose producer no longer runs (as FLIP-572 for Flink), or write the marker that is"
+        " missing on a partition where its coordinator committed it",
+    )
+    commit.add_argument("transactional_id", metavar="ID", nargs="?")
+    commit.add_argument("--producer-id", type=int, metavar="P", help="producer id")
+    commit.add_argument("--epoch", type=int, metavar="E", help="producer epoch")
     commit.add_argument("--dry-run", action="store_true", help="only say what would become visible")
+    for action in (abort, commit):
+        action.add_argument("--topic")
+        action.add_argument("--partition", type=int)
+        action.add_argument("--start-offset", type=int, metavar="O", help="first offset of the hanging transaction")
     hanging = actions.add_parser(
         "find-hanging", parents=[common], help="open transactions that no coordinator will end"
     )
@@ -77,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=HANGING_AFTER_MS,
         metavar="MS",
-        help="only transactions whose producer wrote nothing for this long (%(default)s)",
+        help="of a producer that no coordinator knows, only if its last record is this old (%(default)s)",
     )
     skipping = actions.add_parser(
         "skip-producer-ids",
@@ -99,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = _ACTIONS[arguments.action](client, arguments)
         except ValueError as error:
             return fail(error, EXIT_USAGE, _COMMAND)
-        except (ApiError, BrokerFailed) as error:
+        except (ApiError, BrokerFailed, Refused) as error:
             return fail(error, EXIT_FAILED, _COMMAND)
     _print(rows, as_json=arguments.json)
     if not rows and not arguments.json and arguments.action in _NOTHING:
@@ -177,24 +189,51 @@ def _abort(client: TransactionsClient, arguments: argparse.Namespace) -> list[Ro
         return [{"transactional_id": arguments.transactional_id, "producer_id": producer_id, "producer_epoch": epoch}]
     if arguments.transactional_id is not None or None in place:
         raise ValueError("abort takes either --transactional-id, or --topic, --partition and --start-offset")
-    producer = client.abort(*place)
-    return [
-        {
-            "topic": arguments.topic,
-            "partition": arguments.partition,
-            "producer_id": producer.producer_id,
-            "producer_epoch": producer.producer_epoch,
-        }
-    ]
+    hanging = open_transaction(client, *place)
+    if hanging.may_be_committed:
+        _print_records(_records(client, hanging), arguments)
+        if not arguments.discard_committed:
+            verb = "committed" if "COMMIT" in hanging.outcome else "may have committed"
+            raise Refused(
+                f"the coordinator of {hanging.transactional_id} {verb} it: an abort discards these records for good; "
+                "use transactions commit with the same options, or --discard-committed"
+            )
+    end(client, hanging, commit=False)
+    return [_ended(hanging)]
+
+
+def _records(client: TransactionsClient, hanging: OpenTransaction) -> list[Pending]:
+    return open_records(client, hanging.topic, hanging.partition, hanging.producer.producer_id, hanging.start_offset)
+
+
+def _print_records(found: Sequence[Pending], arguments: argparse.Namespace) -> None:
+    _print([{**p._asdict(), "group_offsets": [*p.group_offsets]} for p in found], as_json=arguments.json)
+    sys.stdout.flush()
+
+
+def _ended(hanging: OpenTransaction) -> Row:
+    return {
+        "topic": hanging.topic,
+        "partition": hanging.partition,
+        "producer_id": hanging.producer.producer_id,
+        "producer_epoch": hanging.producer.producer_epoch,
+    }
 
 
 def _commit(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
     asked = arguments.transactional_id, arguments.producer_id, arguments.epoch
+    place = arguments.topic, arguments.partition, arguments.start_offset
+    if None not in place and asked == (None, None, None):
+        return _commit_here(client, arguments)
+    if None in asked or place != (None, None, None):
+        raise ValueError(
+            "commit takes either ID, --producer-id and --epoch, or --topic, --partition and --start-offset"
+        )
     state, partitions = pending(client, *asked)
-    rows = [{**p._asdict(), "group_offsets": [*p.group_offsets]} for p in partitions]
-    _print(rows, as_json=arguments.json)
-    sys.stdout.flush()
-    if not arguments.dry_run:
+    _print_records(partitions, arguments)
+    if state == COMPLETE_COMMIT:
+        fail(f"{arguments.transactional_id} is committed already: nothing was sent", EXIT_OK, _COMMAND)
+    elif not arguments.dry_run:
         state = commit(client, *asked, state)
     return [
         {
@@ -208,17 +247,38 @@ def _commit(client: TransactionsClient, arguments: argparse.Namespace) -> list[R
     ]
 
 
+def _commit_here(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    """The marker that the coordinator dropped, on one partition."""
+    hanging = open_transaction(client, arguments.topic, arguments.partition, arguments.start_offset)
+    if hanging.outcome != "COMMIT":
+        owner = f"the coordinator of {hanging.transactional_id}" if hanging.transactional_id else "a coordinator"
+        raise Refused(f"{owner} did not commit it, as far as is known (its decision: {hanging.outcome})")
+    found = _records(client, hanging)
+    _print_records(found, arguments)
+    if not arguments.dry_run:
+        end(client, hanging, commit=True)
+    return [{**_ended(hanging), "records": sum(p.records for p in found), "dry_run": arguments.dry_run}]
+
+
 def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
     now_ms = time.time_ns() // 1_000_000
-    found = client.find_hanging(topic=arguments.topic, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
+    leaders = client.leaders(None if arguments.topic is None else [arguments.topic])
+    led = [place for place, address in leaders.items() if address is not None]
+    unled = [f"{topic}-{partition}" for (topic, partition), address in leaders.items() if address is None]
+    if unled:
+        fail(f"not asked, because they have no leader: {', '.join(unled)}", EXIT_OK, _COMMAND)
+    found = find_hanging(client, led, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
     return [
         {
             "topic": hanging.topic,
             "partition": hanging.partition,
             "producer_id": hanging.producer.producer_id,
             "producer_epoch": hanging.producer.producer_epoch,
-            "start_offset": hanging.producer.current_txn_start_offset,
+            "start_offset": hanging.start_offset,
             "last_timestamp": hanging.producer.last_timestamp,
+            "transactional_id": hanging.transactional_id,
+            "state": hanging.state,
+            "decision": hanging.outcome,
         }
         for hanging in found
     ]

@@ -215,9 +215,11 @@ class Semantics:
     marker_without_leader: Literal["dropped", "retried"] = _f(
         "dropped",
         "",
-        "The marker of a partition without a leader: dropped as if the topic were deleted, so that the transaction"
-        " stays open there for ever while the coordinator considers it complete (seen on Kafka 4.3.1;"
-        " TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint), or sent to the next leader.",
+        "The marker of a partition without a leader: dropped as if the topic were deleted, while the coordinator"
+        " considers the transaction complete, or sent to the next leader. Without it the records stay open until the"
+        " producer's next transaction on that partition, which decides about them too: a commit makes aborted records"
+        " readable, an abort loses committed ones, and group offsets alike (seen on Kafka 4.3.1 and 4.4.0 at every"
+        " transaction.version; TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint).",
         "dropped",
         "retried",
     )

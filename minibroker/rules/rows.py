@@ -228,7 +228,8 @@ class Transaction(NamedTuple):
 
 
 class TxnState(NamedTuple):
-    """A record of `__transaction_state`; `state` is Kafka's name, empty for a tombstone."""
+    """A record of `__transaction_state`; `state` is Kafka's name, empty for a tombstone. `timestamp`: when the record
+    was written. A complete state was prepared before the markers were sent and has that as its `update_timestamp`."""
 
     log: Log
     offset: int
@@ -241,6 +242,7 @@ class TxnState(NamedTuple):
     partitions: tuple[tuple[str, int], ...]
     start_timestamp: int
     update_timestamp: int
+    timestamp: int = NONE
 
 
 class CommittedOffset(NamedTuple):

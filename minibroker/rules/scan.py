@@ -328,7 +328,8 @@ def coordinator_rows(
             if value is None:
                 yield r.TxnState(log, record.offset, epoch, name, r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
             else:
-                yield r.TxnState(log, record.offset, epoch, name, *(_state if kind != LITERAL else _literal)(value))
+                fields = (_state if kind != LITERAL else _literal)(value)
+                yield r.TxnState(log, record.offset, epoch, name, *fields, record.timestamp)
         elif kind.endswith("OffsetCommit"):
             yield r.CommittedOffset(
                 log,

@@ -27,7 +27,9 @@ _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 class Decision(NamedTuple):
     """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written, as
     the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read. `number`: how
-    many there were before it in its epoch (NONE: unknown)."""
+    many there were before it in its epoch (NONE: unknown). `data_epoch`: the epoch of the transaction's records (NONE:
+    unknown), one lower than the markers' from transaction.version 2 on and after a fence. `completed`: when it was
+    written that all markers are (NONE: unknown)."""
 
     transactional_id: str
     producer_id: int
@@ -41,6 +43,8 @@ class Decision(NamedTuple):
     complete_timestamp: int
     settled: bool
     number: int
+    data_epoch: int
+    completed: int
 
 
 class Held(NamedTuple):
@@ -99,6 +103,9 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
         for state, following in zip(ordered, [*ordered[1:], None], strict=True):
             if _begins(before, state):
                 counted = 0
+            of_data = r.NONE
+            if before is not None and before.state == "Ongoing" and before.producer_id == state.producer_id:
+                of_data = before.producer_epoch
             before = state
             repeated = following is not None and _same_state(state, following)
             if state.state in _PREPARED and not repeated:
@@ -116,6 +123,8 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
                         r.NONE if following is None else following.update_timestamp,
                         following is not None and moments.settled(following),
                         counted,
+                        of_data,
+                        r.NONE if following is None else following.timestamp,
                     )
                 )
                 counted += counted >= 0
@@ -211,6 +220,7 @@ class _TxnJudge:
         self._facts = {fact.log: fact for fact in facts}
         self._epochs = {(decision.producer_id, decision.producer_epoch) for decision in coordinators.decisions}
         self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
+        self._discarded: set[tuple[r.Log, int]] = set()  # log and offset of an ABORT marker of committed records
         self.found: list[r.Finding] = []
 
     def _report(
@@ -416,19 +426,24 @@ class _TxnJudge:
             decision
             for decision in pairing.missing
             if (self._due(decision, fact) or (read_later and decision.complete))
-            and (fact.whole or _opened(decision, found))
+            and (fact.whole or _opened(decision, found) or _by_hand(decision, found))
         ]
         extra = pairing.extra if self._known.whole else []
         if read_later:
             known = self._last_known(extra)
             extra = [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
-        return pairing._replace(missing=missing, extra=extra)
+        return _repaired(pairing._replace(missing=missing, extra=extra), found)
 
     def _tell(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
         """Reports what a pairing shows; True when a transaction is torn."""
         torn = bool(pairing.missing)
         for decision, txn in pairing.pairs:
-            if txn.outcome != decision.outcome:
+            if txn.outcome == decision.outcome and _is_later(decision, txn):
+                continue  # an administrator carried the decision out, with the epochs that the tool knew
+            if (decision.outcome, txn.outcome) == (r.COMMIT, r.ABORT) and _is_later(decision, txn):
+                torn = True
+                self._discard(decision, txn)
+            elif txn.outcome != decision.outcome:
                 torn = True
                 self._wrong_outcome(decision, txn)
             elif txn.coordinator_epoch < decision.leader_epoch:
@@ -450,6 +465,14 @@ class _TxnJudge:
         )
         self._report("torn-transaction", txn, reason, decision.transactional_id)
         self._torn.add((txn.log, txn.producer_id, txn.marker_epoch))
+
+    def _discard(self, decision: Decision, txn: r.Transaction) -> None:
+        reason = (
+            f"the coordinator decided COMMIT and called it complete; the ABORT marker at offset {txn.marker_offset} "
+            f"was written by hand after that: offsets {txn.first_offset}-{txn.last_offset} are discarded"
+        )
+        self._report("torn-transaction", txn, reason, decision.transactional_id)
+        self._discarded.add((txn.log, txn.marker_offset))
 
     def _wrong_epoch(self, decision: Decision, txn: r.Transaction) -> None:
         reason = f"the coordinator decided with epoch {decision.producer_epoch}, the marker has {txn.marker_epoch}"
@@ -487,11 +510,16 @@ class _TxnJudge:
             self._ended_before(marked, txn, state.start_timestamp, state.update_timestamp, state.transactional_id)
 
     def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction]) -> None:
-        reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
         opened = _opened(decision, found)
         if opened:
-            self._report("torn-transaction", opened[0], reason, decision.transactional_id)
+            # Without the id: commands with it would end another transaction of the application.
+            reason = (
+                f"the coordinator of {decision.transactional_id} decided {decision.outcome} and calls it complete, "
+                "no marker will come: stop the producer, whose next transaction here decides about these records"
+            )
+            self._report("hanging-transaction", opened[0], reason)
             return
+        reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
         self.found.append(
             finding(
                 "torn-transaction",
@@ -594,11 +622,15 @@ class _TxnJudge:
         outcomes: dict[tuple[int, int, int], dict[r.Log, list[str]]] = defaultdict(lambda: defaultdict(list))
         for txns in by_place.values():
             for txn in txns:
-                if txn.marker_offset >= 0:
+                if txn.marker_offset >= 0 and (txn.log, txn.marker_offset) not in self._discarded:
                     outcomes[txn.producer_id, txn.producer_epoch, txn.marker_epoch][txn.log].append(txn.outcome)
         for commit in commits:
             around = transaction_around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
-            if around is not None and around.marker_offset >= 0:
+            if (
+                around is not None
+                and around.marker_offset >= 0
+                and (around.log, around.marker_offset) not in self._discarded
+            ):
                 epochs = around.producer_epoch, around.marker_epoch
                 self._offset(commit, around, outcomes[around.producer_id, *epochs])
 
@@ -660,11 +692,44 @@ def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transa
     """The open transactions that the decision may be about."""
 
     def ended(txn: r.Transaction) -> bool:
+        if decision.data_epoch != r.NONE:
+            return txn.producer_epoch == decision.data_epoch and txn.start_timestamp <= decision.timestamp
         if txn.producer_epoch == decision.producer_epoch:
             return decision.number != 0 and txn.start_timestamp <= decision.timestamp
         return txn.producer_epoch == decision.producer_epoch - 1
 
     return [txn for txn in found if txn.marker_offset < 0 and ended(txn)]
+
+
+def _is_later(decision: Decision, txn: r.Transaction) -> bool:
+    """Whether the marker was written after the coordinator called the transaction complete: so it is not its own."""
+    return txn.first_offset >= 0 and txn.end_timestamp > decision.completed >= 0
+
+
+def _by_hand(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:
+    """The transactions that the decision may be about, ended by a marker with their own epoch where the decision's is
+    higher (Admin.abortTransaction knows no other)."""
+    return [
+        txn
+        for txn in found
+        if txn.marker_offset >= 0
+        and txn.producer_epoch == txn.marker_epoch == decision.data_epoch < decision.producer_epoch
+        and _is_later(decision, txn)
+    ]
+
+
+def _repaired(pairing: _Pairing, found: list[r.Transaction]) -> _Pairing:
+    """The pairing where decisions without a marker have the one that was written by hand."""
+    pairs, missing, extra = [*pairing.pairs], [], [*pairing.extra]
+    for decision in pairing.missing:
+        by_hand = _by_hand(decision, found)
+        if not by_hand:
+            missing.append(decision)
+            continue
+        pairs.append((decision, by_hand[0]))
+        extra = [txn for txn in extra if txn != by_hand[0]]
+    others = [(decision, txn) for decision, txn in pairing.other_epoch if not _by_hand(decision, [txn])]
+    return _Pairing(pairs, missing, extra, others)
 
 
 def _end(txn: r.Transaction) -> int:

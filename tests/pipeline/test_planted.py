@@ -168,7 +168,7 @@ def test_hanging_transaction_whose_coordinator_has_gone_on() -> None:
     (found,) = planted.findings()
     assert at(found) == ("hanging-transaction", "append-time-0", 9, 9)
     # A command with the transactional id would fence its application and leave this open.
-    assert [one.command.split()[2] for one in remedies_of(found, "/data")] == ["find-hanging", "abort"]
+    assert [one.command.split()[2] for one in remedies_of(found, "/data")] == ["find-hanging", "commit", "abort"]
 
 
 def test_marker_without_transaction() -> None:
@@ -220,8 +220,8 @@ def test_torn_transaction_without_a_marker() -> None:
     del planted.files[planted.path("txn-b-1", ".snapshot")]
     planted.without_small_files("txn-b-1")
     planted.write("txn-b-1", batches[:-1])
-    assert rules(planted) == {"torn-transaction", "abort-index"}
-    assert ("torn-transaction", "txn-b-1", 69, 73) in [at(f) for f in planted.findings()]
+    assert rules(planted) == {"hanging-transaction", "abort-index"}
+    assert ("hanging-transaction", "txn-b-1", 69, 73) in [at(f) for f in planted.findings()]
 
 
 def test_a_committed_partition_without_data_and_marker() -> None:

@@ -63,14 +63,16 @@ def test_a_hanging_transaction_is_ended(
 
 
 def test_the_remedies_of_what_no_coordinator_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first one lists it, the next one ends it, and the application is not fenced."""
+    """The first one lists it, the last one ends it, and the application is not fenced. Nothing was decided about it."""
     with hanging_transaction(tmp_path) as words:
         bootstrap = words[BOOTSTRAP]
         (hanging,) = [one for one in audit(bootstrap, tmp_path / "s.json") if one["rule"] == "hanging-transaction"]
-        find, abort = [shlex.split(one["command"])[1:] for one in hanging["remedies"]]
+        find, commit, abort = [shlex.split(one["command"])[1:] for one in hanging["remedies"]]
         capsys.readouterr()
         assert main(find) == 0
         assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["orders", "0"]
+        assert main(commit) == 1
+        assert "its decision: none" in capsys.readouterr().err
         assert main(abort) == 0
         assert [one for one in audit(bootstrap, tmp_path / "s.json") if one["severity"] == "error"] == []
 
@@ -81,6 +83,7 @@ def test_a_remedy_that_needs_what_is_not_known_is_not_named() -> None:
     commands = [one.command for one in remedies_of(nameless, "/data")]
     assert commands == [
         "minibroker transactions find-hanging --bootstrap HOST:PORT --topic 'a topic' --older-than-ms 0",
+        "minibroker transactions commit --bootstrap HOST:PORT --topic 'a topic' --partition 3 --start-offset 5",
         "minibroker transactions abort --bootstrap HOST:PORT --topic 'a topic' --partition 3 --start-offset 5",
     ]
     (read,) = remedies_of(

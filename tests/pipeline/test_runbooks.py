@@ -65,7 +65,7 @@ def test_its_commands(scene: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_findings_of_its_table_are_rules() -> None:
     rows = re.findall(r"^\| \[(.+?)\]\(#", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(rows) == len(SCENES)
+    assert len(rows) == len(SCENES) - 1  # one finding has two causes
     assert {name for row in rows for name in re.findall(r"`(.+?)`", row)} < RULES.keys()
 
 

@@ -1,4 +1,4 @@
-"""The five scenes of docs/runbooks.md: what is broken before its commands are run."""
+"""The scenes of docs/runbooks.md: what is broken before its commands are run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from dropped_marker import drop_here, two_brokers
 from planting import Planted, rewound, write_files
 
 from minibroker import Minibroker
@@ -36,6 +37,14 @@ def hanging_transaction(_: Path) -> Iterator[dict[str, str]]:
                 batch = build_batch(records, base_sequence=sequence, transactional=True, **who)
                 client.produce(producer, "orders", 0, bytes(batch))
         yield {BOOTSTRAP: broker.bootstrap_servers}
+
+
+@contextmanager
+def dropped_marker(_: Path) -> Iterator[dict[str, str]]:
+    """A committed transaction has no marker where a partition had no leader."""
+    with two_brokers() as broker:
+        dropped = drop_here(broker, commit=True)
+        yield {BOOTSTRAP: broker.bootstrap_servers, "OFFSETS": str(dropped.offsets_partition)}
 
 
 @contextmanager
@@ -81,5 +90,5 @@ def lost_data(path: Path) -> Scene:
 
 SCENES: dict[str, Callable[[Path], Scene]] = {
     scene.__name__.replace("_", "-"): scene
-    for scene in (hanging_transaction, lost_producer_state, offset_rewind, damaged_files, lost_data)
+    for scene in (hanging_transaction, dropped_marker, lost_producer_state, offset_rewind, damaged_files, lost_data)
 }

@@ -65,7 +65,7 @@ def test_another_transaction_is_refused(
 
 
 def test_what_has_ended_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Aborted, empty or committed already: by transaction.version 1 the epoch does not tell."""
+    """Aborted or empty: by transaction.version 1 the epoch does not tell."""
     with (
         Minibroker(transaction_version=1, ephemeral=True) as broker,
         TransactionsClient(broker.bootstrap_servers) as client,
@@ -74,11 +74,33 @@ def test_what_has_ended_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         known = client.describe(ID)[1]
         asked = ID, known.producer_id, known.producer_epoch
         assert commit(client, *asked, "Ongoing") == "CompleteCommit"
-        with pytest.raises(ValueError, match="is in state CompleteCommit: only Ongoing and PrepareCommit"):
-            pending(client, *asked)
+        assert pending(client, *asked) == ("CompleteCommit", [])
         producer_id, epoch = client.fence(ID)
         with pytest.raises(ValueError, match="is in state Empty"):
             pending(client, ID, producer_id, epoch)
+
+
+@pytest.mark.parametrize("transaction_version", [1, 2])
+def test_a_second_commit_says_that_it_is_one(capsys: pytest.CaptureFixture[str], transaction_version: int) -> None:
+    """With the epoch of the first, as a script that was interrupted has it."""
+    with (
+        Minibroker(transaction_version=transaction_version, ephemeral=True) as broker,
+        TransactionsClient(broker.bootstrap_servers) as client,
+    ):
+        abandon(broker.bootstrap_servers)
+        known = client.describe(ID)[1]
+        epochs = ["--producer-id", str(known.producer_id), "--epoch", str(known.producer_epoch)]
+        words = ["transactions", "commit", ID, *epochs, "--bootstrap", broker.bootstrap_servers]
+        assert main(words) == 0
+        assert "already" not in capsys.readouterr().err
+        after = client.describe(ID)[1]
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert f"{ID} is committed already: nothing was sent" in said.err
+        assert "CompleteCommit" in said.out
+        assert client.describe(ID)[1] == after
+        if transaction_version == 2:  # the next transaction of the producer has not begun
+            assert main([*words[:-3], str(after.producer_epoch), *words[-2:]]) == 2
 
 
 def test_a_decided_commit_is_waited_for() -> None:

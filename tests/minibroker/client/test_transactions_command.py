@@ -120,8 +120,8 @@ def test_a_hanging_transaction_is_found_and_ended(
     client.fence(ID)
     broker.cluster.lose_producers("t", cause="delete-records")
     assert _produce(client, held) == 0
-    assert _rows(broker, capsys, "find-hanging", "--topic", "t", "--older-than-ms", str(1 << 60)) == []
-    (found,) = _rows(broker, capsys, "find-hanging", "--topic", "t")
+    (found,) = _rows(broker, capsys, "find-hanging", "--topic", "t", "--older-than-ms", str(1 << 60))
+    assert (found["transactional_id"], found["state"]) == (ID, "Empty")
     assert (found["topic"], found["partition"], found["producer_id"]) == ("t", 0, held[0])
     place = ["--topic", "t", "--partition", "0", "--start-offset", str(found["start_offset"])]
     (ended,) = _rows(broker, capsys, "abort", *place)

@@ -104,9 +104,9 @@ def test_a_state_has_the_same_row_in_every_version_and_layout() -> None:
     data = bytes(build_batch([Record(i, 7, one.key_bytes(), one.value_bytes()) for i, one in enumerate(written)]))
     log, header = r.Log("", r.TRANSACTION_STATE, 0), parse_header(data)
     *rows, gone = [tuple(row)[1:] for row in coordinator_rows(log, header, memoryview(data))]
-    fields = (header.partition_leader_epoch, "a", 3, 2, 60_000, "PrepareAbort", (("t", 0), ("t", 1)), 5, 6)
+    fields = (header.partition_leader_epoch, "a", 3, 2, 60_000, "PrepareAbort", (("t", 0), ("t", 1)), 5, 6, 7)
     assert rows == [(offset, *fields) for offset in range(3)]
-    assert gone == (3, header.partition_leader_epoch, "a", r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
+    assert gone == (3, header.partition_leader_epoch, "a", r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE, r.NONE)
     shown = [decode_coordinator_record(log.topic, one.key_bytes(), one.value_bytes()) or {} for one in written]
     assert [(one["type"], one.get("version")) for one in shown] == [
         ("TransactionLog", 0), ("TransactionLog", 1), ("LiteralTransactionLog", 1), ("TransactionLog", None)
