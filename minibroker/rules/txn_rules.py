@@ -287,7 +287,7 @@ class _TxnJudge:
         for number, one in enumerate(decided):
             if not one.complete or not self._moments.may_be_of_another_topic(one.complete_timestamp, log.topic):
                 return number
-            if _opened(one, found):
+            if _opened(one, found) or _began_before(one, found):
                 return number
         return len(decided)
 
@@ -699,6 +699,16 @@ def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transa
         return txn.producer_epoch == decision.producer_epoch - 1
 
     return [txn for txn in found if txn.marker_offset < 0 and ended(txn)]
+
+
+def _began_before(decision: Decision, found: Iterable[r.Transaction]) -> bool:
+    """Whether records of the decision's transaction are there, under whatever marker."""
+    return decision.data_epoch != r.NONE and any(
+        txn.first_offset >= 0
+        and txn.producer_epoch == decision.data_epoch
+        and txn.start_timestamp <= decision.timestamp
+        for txn in found
+    )
 
 
 def _is_later(decision: Decision, txn: r.Transaction) -> bool:
