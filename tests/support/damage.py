@@ -349,6 +349,7 @@ LAWFUL: list[tuple[str, Change]] = [
     ("records deleted up to the middle of a batch", deleted_up_to),
     ("the same and a kill before the log start was written", replaced(EPOCHS, b"0\n1\n0 4\n")),
     ("the same of all records", replaced(EPOCHS, b"0\n1\n0 9\n")),
+    ("the same of all records of an older epoch", replaced(EPOCHS, b"0\n1\n2 9\n")),
     ("a high watermark below the end", checkpoint("replication-offset-checkpoint", b"plain 0 50", b"plain 0 44")),
     ("a recovery point of 0", checkpoint("recovery-point-offset-checkpoint", b"plain 0 50", b"plain 0 0")),
     ("a copy without the files at the root", no_root_files),
@@ -392,13 +393,12 @@ def without(partition: str, *offsets: int) -> Change:
     return change
 
 
-def index_entry(name: str, *entry: int, number: int = -1) -> Change:
-    """An entry of `.txnindex`: producer id, first, last and last stable offset; -1: after the others."""
+def index_entry(name: str, *entry: int, instead: bool = False) -> Change:
+    """A first entry of `.txnindex`, or another one `instead`: producer id, first, last and last stable offset."""
 
     def change(planted: Planted) -> None:
-        data = planted.files.get(name, b"")
-        at = len(data) if number < 0 else number * 34
-        planted.files[name] = data[:at] + struct.pack(">hqqqq", 0, *entry) + data[at + 34 :]
+        rest = planted.files[name][34 if instead else 0 :]
+        planted.files[name] = struct.pack(">hqqqq", 0, *entry) + rest
 
     return change
 
@@ -411,7 +411,7 @@ COMPACTED_DAMAGE: list[tuple[str, Change, set[str]]] = [
     ("an entry that names a committed transaction", index_entry(COMPACTED_INDEX, 0, 591, 601, 602), {"abort-index"}),
     (
         "an entry that names the committed one before too",
-        index_entry(COMPACTED_INDEX, 0, 591, 612, 613, number=0),
+        index_entry(COMPACTED_INDEX, 0, 591, 612, 613, instead=True),
         {"abort-index"},
     ),
     ("an entry that is not there", replaced(COMPACTED_INDEX, b""), {"abort-index"}),
