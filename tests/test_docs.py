@@ -35,6 +35,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("benchmarks/**/*.md"),
+        *ROOT.glob("findings/*.md"),
         *ROOT.glob("integrations/*/*.md"),
     ]
     if ".venv" not in path.parts
