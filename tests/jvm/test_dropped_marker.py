@@ -17,7 +17,7 @@ from real_kafka import RealKafka
 from minibroker.cli import main
 from minibroker.client.transactions import TransactionsClient
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = pytest.mark.jvm
 SECOND = """\
 process.roles=broker
 node.id=2

@@ -108,6 +108,9 @@ def test_what_was_committed_is_committed_by_hand(scene: Make, capsys: pytest.Cap
         assert held.end("commit", place) == 0
     assert committed_values(held.bootstrap, AWAY) == [b"a", b"b"]
     assert held.client.committed(held.dropped.group, TOPIC, 0) == (1, "")
+    *_, (marker, _) = held.client.batches(*RECORDS, 0)
+    decided = held.client.describe(held.dropped.producer.transactional_id)[1]
+    assert (marker.is_control, marker.producer_epoch) == (True, decided.producer_epoch)
     assert (held.found(), held.findings()) == ([], [])
     next_transaction(held)
 
