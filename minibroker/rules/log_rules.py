@@ -133,7 +133,8 @@ class _LogJudge:
             reached = max((gap.end_offset for gap in self._gaps), default=0)
             facts = facts._replace(cleaned_offset=min(facts.cleaned_offset, reached))
         self._facts = facts
-        missing = sum(gap.missing for gap in self._gaps)
+        # A gap with a batch that could not be read has a finding of its own.
+        missing = sum(gap.missing for gap in self._gaps if not self._not_read(gap.first_offset, gap.end_offset))
         if facts.compacts or not (missing or thinned):
             return
         place = {"first_offset": self._gaps[0].first_offset, "last_offset": self._gaps[-1].end_offset - 1}

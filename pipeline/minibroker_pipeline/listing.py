@@ -237,7 +237,11 @@ class _Root:
             clean=self._small.clean,
             recovery_point=self._synced.get(place, 0),
             cleaner_offset=self._cleaned.get(place, 0),
-            **may_miss(place[0], self._policies, named=place in self._cleaned or CLEANER_OFFSET in self._small.damaged),
+            **may_miss(
+                place[0],
+                self._policies,
+                cleaned=self._cleaned.get(place, 0 if CLEANER_OFFSET in self._small.damaged else None),
+            ),
         )
         cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
         parts = []

@@ -209,7 +209,7 @@ PLANTED: dict[Callable[[Tree], None], set[str]] = {
     without_directory: {"checkpoint"},
     other_topic_id: {"topic-id"},
     no_identity: {"data-directory"},
-    damaged_metadata: {"checksum", "record-count"},  # and cleanup.policy is not known: a notice
+    damaged_metadata: {"checksum"},
 }
 
 

@@ -110,7 +110,7 @@ def test_splits_do_not_matter(spark: Any, golden: Path, monkeypatch: pytest.Monk
     split = plan(golden)
     assert len(split.parts) > 100
     figures, found, _ = SparkAudit(spark, split).run()
-    assert {(one.rule, one.severity, one.log.topic) for one in found} <= {("offset-hole", "notice", "compacted")}
+    assert found == []
     assert figures.as_json() == {**audit_here(plan(golden))[0].as_json(), "runs": figures.runs}
 
 

@@ -36,7 +36,7 @@ def test_holes(
     found: list[tuple[str, str, int, int]],
 ) -> None:
     log = r.Log("", topic, 0)
-    facts = r.LogFacts(log, **may_miss(topic, policies, named=named))
+    facts = r.LogFacts(log, **may_miss(topic, policies, cleaned=0 if named else None))
     verdict = judge_log(LogRows(facts, spans=tuple(span._replace(log=log) for span in spans)))
     assert [(one.rule, one.severity, one.first_offset, one.last_offset) for one in verdict.findings] == found
 
