@@ -320,7 +320,7 @@ COORDINATORS: Final = (
         "marker-of-no-epoch",
         "a marker needs an epoch and a transaction version",
         "minibroker.coordination.marker_append:append_marker",
-        "if marker.producer_epoch < 0 or marker.transaction_version < 0:",
+        "if _NONE in (marker.producer_id, marker.producer_epoch, marker.transaction_version):",
         "if False:",
     ),
     Defect(

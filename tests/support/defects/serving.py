@@ -244,8 +244,8 @@ SERVING: Final = (
         "validate-only-creates",
         "a request to validate only creates nothing",
         _TOPICS + "TopicControl._create_topic",
-        "if not validate_only:",
-        "if True:",
+        "if validate_only:",
+        "if False:",
     ),
     Defect(
         "partitions-shrink",
