@@ -103,6 +103,7 @@ class Cluster:
         self.remove_broker = operations.remove_broker
         self.cut_link, self.mend_link = operations.cut_link, operations.mend_link
         self.elect, self.reassign, self.move_leader = leaders.elect, leaders.reassign, leaders.move_leader
+        self.elect_again = leaders.elect_again
         self.coordinator, self.move_coordinator = leaders.coordinator, leaders.move_coordinator
         self._journal_disk = journal_disk
         self._timers = timers

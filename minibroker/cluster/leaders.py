@@ -40,6 +40,10 @@ class Leaders:
         """ElectLeaders of one partition: its preferred leader, or with `unclean` any live replica when it has none."""
         self._metadata.controller.replication.elect(topic, index, Election.UNCLEAN if unclean else Election.PREFERRED)
 
+    def elect_again(self, topic: str, index: int) -> None:
+        """Begin a new epoch of a partition's leader, alone in the in-sync set: what follows an unclean election."""
+        self._metadata.controller.replication.elect_again(topic, index)
+
     def reassign(self, topic: str, index: int, replicas: Sequence[int]) -> Deferred[None]:
         """AlterPartitionReassignments of one partition; resolved once the new replicas are the only ones."""
         self._metadata.controller.reassignments.reassign(topic, index, replicas)

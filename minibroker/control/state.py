@@ -31,7 +31,8 @@ class State(CommandGroup):
 
     def lose_producers(self, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
         """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset`
-        on). Returns their ids."""
+        on). After the last three it has what a replica made by reassignment has: the producers of the records that are
+        left, and a new leader epoch. Returns their ids."""
         return cast(
             "list[int]", self._ask("state.lose_producers", topic=topic, partition=partition, cause=cause, offset=offset)
         )
@@ -43,8 +44,8 @@ class State(CommandGroup):
         )
 
     def truncate_tail(self, *, topic: str, partition: int, offset: int) -> int:
-        """Truncate the leader's log to `offset`, as an unclean election would: acknowledged records are lost. Returns
-        the new end."""
+        """Truncate the leader's log to `offset` and begin a new leader epoch there, as an unclean election would:
+        acknowledged records are lost, followers truncate theirs and join the in-sync set again. Returns the new end."""
         return cast("int", self._ask("state.truncate_tail", topic=topic, partition=partition, offset=offset))
 
     def delete_records(self, *, topic: str, partition: int, offset: int = -1) -> int:
@@ -52,8 +53,8 @@ class State(CommandGroup):
         return cast("int", self._ask("state.delete_records", topic=topic, partition=partition, offset=offset))
 
     def append_aborted(self, *, topic: str, partition: int, value: str = "aborted") -> int:
-        """Append an aborted transaction of a new producer to a partition: one record and its marker. Returns the
-        record's offset."""
+        """Append an aborted transaction of a new producer to a partition: one record and its marker, which has the next
+        producer epoch with transaction.version 2. Returns the record's offset."""
         return cast("int", self._ask("state.append_aborted", topic=topic, partition=partition, value=value))
 
     def fail_disk(self, *, topic: str | None = None, partition: int | None = None, broker: int | None = None) -> None:

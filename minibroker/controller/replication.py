@@ -258,6 +258,24 @@ class ReplicationControl:
             )
         self._state.change_partitions([PartitionChange(topic_name, after)])
 
+    def elect_again(self, topic_name: str, index: int) -> None:
+        """Begin a new leader epoch with the same leader, alone in the in-sync set, as when a replica that lost records
+        is elected uncleanly. Raises UNKNOWN_TOPIC_OR_PARTITION, or LEADER_NOT_AVAILABLE when there is no leader."""
+        partition = self._state.image.partition(topic_name, index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_name}-{index}")
+        if partition.leader == NO_LEADER:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_name}-{index} has no leader")
+        after = replace(
+            partition,
+            isr=(partition.leader,),
+            elr=(),
+            last_known_elr=(),
+            leader_epoch=partition.leader_epoch + 1,
+            partition_epoch=partition.partition_epoch + 1,
+        )
+        self._state.change_partitions([PartitionChange(topic_name, after)])
+
 
 def _no_such_election(request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Each partition is told that there is no such election; where none is named, not even that is looked at."""

@@ -24,7 +24,6 @@ from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopic
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.disk import RefusingDisk
 from minibroker_storage.origin import Origin
-from minibroker_storage.truncation import truncate_to
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -39,6 +38,9 @@ ClusterOperation = Callable[..., Any]
 _CREATE_TOPICS_VERSION = 7
 _CREATE_TIMEOUT_MS = 30_000
 _FIRST_TIMEOUT_MS = 60_000  # of the transactions of an id, until its client says another
+
+# The transaction.version from which every end of a transaction begins a producer epoch (KIP-890).
+_BUMPS_EPOCHS = 2
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -76,14 +78,19 @@ def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, produce
 
 def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
     """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset` on).
-    Returns their ids."""
+    After the last three it has what a replica made by reassignment has: the producers of the records that are left, and
+    a new leader epoch. Returns their ids."""
     from minibroker.partitions import producer_loss
 
     led = leading_partition(cluster, topic, partition)
+    cluster.controller  # noqa: B018  (raises while there is no controller to begin an epoch)
     try:
-        return producer_loss.lose_producers(led, cause, now_ms=cluster.clock.now_ms(), offset=offset)  # type: ignore[arg-type]
+        lost = producer_loss.lose_producers(led, cause, now_ms=cluster.clock.now_ms(), offset=offset)  # type: ignore[arg-type]
     except ValueError as error:
         raise FaultError(str(error)) from None
+    if cause != "expiration":
+        cluster.elect_again(topic, partition)
+    return lost
 
 
 def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: int, last_sequence: int) -> None:
@@ -97,13 +104,14 @@ def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: i
 
 
 def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) -> int:
-    """Truncate the leader's log to `offset`, as an unclean election would: acknowledged records are lost. Returns the
-    new end."""
+    """Truncate the leader's log to `offset` and begin a new leader epoch there, as an unclean election would:
+    acknowledged records are lost, followers truncate theirs and join the in-sync set again. Returns the new end."""
     led = leading_partition(cluster, topic, partition)
     if offset < led.log.log_start_offset:
         raise FaultError(f"{topic}-{partition} starts at {led.log.log_start_offset}, above {offset}")
-    truncate_to(led.log, offset, now_ms=cluster.clock.now_ms())
-    led.notify()
+    cluster.controller  # noqa: B018  (raises while there is no controller to begin the epoch)
+    led.lose_tail(offset)
+    cluster.elect_again(topic, partition)
     return led.log.log_end_offset
 
 
@@ -116,8 +124,8 @@ def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int 
 
 
 async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value: str = "aborted") -> int:
-    """Append an aborted transaction of a new producer to a partition: one record and its marker. Returns the record's
-    offset."""
+    """Append an aborted transaction of a new producer to a partition: one record and its marker, which has the next
+    producer epoch with transaction.version 2. Returns the record's offset."""
     led = leading_partition(cluster, topic, partition)
     broker = cluster.brokers[led.broker_id]
     producer = await broker.coordinators.transactions.init_producer_id(None, 0, None)
@@ -127,10 +135,15 @@ async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value:
     batch = build_batch(records, producer_id=ids[0], producer_epoch=ids[1], base_sequence=0, transactional=True)
     guard = led.log.producers.start_verification(*ids, 0, True, now_ms)
     offset = led.append(bytearray(batch), origin=Origin.CLIENT, guard=guard).base_offset
+    version = cluster.image.feature("transaction.version")
     marker = end_txn_marker(
-        producer_id=ids[0], producer_epoch=ids[1], commit=False, coordinator_epoch=0, timestamp_ms=now_ms
+        producer_id=ids[0],
+        producer_epoch=ids[1] + (1 if version >= _BUMPS_EPOCHS else 0),
+        commit=False,
+        coordinator_epoch=0,
+        timestamp_ms=now_ms,
     )
-    info = led.append(marker, origin=Origin.COORDINATOR)
+    info = led.append(marker, origin=Origin.COORDINATOR, transaction_version=version)
     await led.when_high_watermark(info.last_offset + 1)
     return offset
 

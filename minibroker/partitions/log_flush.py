@@ -95,6 +95,15 @@ class LogFlush:
         self._disarm()
         self._answer(INT64_MAX, ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was closed before its sync"))
 
+    def truncated(self, offset: int, error: ApiError) -> None:
+        """The log ends at `offset` now: waits for a sync of what is gone fail with `error`."""
+        if self.held_from is not None and self.held_from >= offset:
+            self.held_from = None
+        kept, self._waiters = [w for w in self._waiters if w[0] <= offset], [w for w in self._waiters if w[0] > offset]
+        self._answer(INT64_MAX, error)
+        self._waiters = kept
+        heapq.heapify(self._waiters)
+
     # -- what asks for a sync ----------------------------------------------------------------------------------------
 
     def appended(self, base_offset: int) -> None:

@@ -20,7 +20,7 @@ from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
-from minibroker_storage.truncation import truncate_fully_and_start_at
+from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 from minibroker_storage.validator import CheckedBatch, check_client_batch
 
 log = get_logger(__name__)
@@ -285,6 +285,20 @@ class Partition:
         waiters, self._hw_waiters = self._hw_waiters, []
         for waiter in waiters:
             if waiter[0] > flush.held_from:
+                waiter[2].fail(error)
+            else:
+                heapq.heappush(self._hw_waiters, waiter)
+
+    def lose_tail(self, offset: int) -> None:
+        """Truncate the log to `offset`, acknowledged records too. Requests that wait for what is lost fail, as at a
+        leader that another replaced."""
+        truncate_to(self.log, offset, now_ms=self._clock.now_ms())
+        error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} was truncated to offset {offset}")
+        if self._flush is not None:
+            self._flush.truncated(offset, error)
+        waiters, self._hw_waiters = self._hw_waiters, []
+        for waiter in waiters:
+            if waiter[0] > offset:
                 waiter[2].fail(error)
             else:
                 heapq.heappush(self._hw_waiters, waiter)

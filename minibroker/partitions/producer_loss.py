@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 from minibroker.partitions.partition import Partition
 from minibroker_storage.retention import delete_old_segments
-from minibroker_storage.truncation import rebuild_producers_from_log, truncate_to
+from minibroker_storage.truncation import rebuild_producers_from_log
 
 Cause = Literal["expiration", "retention", "delete-records", "lost-tail"]
 
@@ -23,7 +23,7 @@ def lose_producers(partition: Partition, cause: Cause, *, now_ms: int, offset: i
     expiration: every idle producer, the records stay. retention: all segments go. delete-records: the log start moves
     to `offset` (default: the high watermark). lost-tail: records from `offset` on are lost, acknowledged ones too
     (required). After the last three the partition knows the producers that its log still shows, as a replica made by
-    reassignment does.
+    reassignment does. Such a replica leads in a new epoch: the caller has to begin it (`Cluster.elect_again`).
 
     Raises ApiError as `Partition` and its log do, ValueError for a cause that is none, a missing `offset`, or a
     partition with followers, which would not lose the same records.
@@ -41,7 +41,7 @@ def lose_producers(partition: Partition, cause: Cause, *, now_ms: int, offset: i
     else:
         if cause == "lost-tail":
             assert offset is not None
-            truncate_to(log, offset, now_ms=now_ms)
+            partition.lose_tail(offset)
         elif cause == "delete-records":
             log.delete_records(-1 if offset is None else offset)
         else:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.operations import the_broker
+from minibroker.faults.operations import lose_producers, the_broker
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.loop_calls import call_in_loop
 from minibroker.server.service import Service
@@ -64,18 +64,10 @@ class RunningCluster:
         return refusals
 
     def lose_producers(self, topic: str, partition: int = 0, *, cause: Cause, offset: int | None = None) -> list[int]:
-        """Make the leader of a partition forget producers; returns their ids. Causes, offsets and errors:
-        `minibroker.partitions.producer_loss.lose_producers`."""
-        from minibroker.partitions.producer_loss import lose_producers
-
-        def lose(cluster: Cluster) -> list[int]:
-            brokers = cluster.brokers
-            leader = brokers.get(cluster.image.leader_of(topic, partition) or -1, next(iter(brokers.values())))
-            return lose_producers(
-                leader.partition(topic, partition), cause, now_ms=leader.clock.now_ms(), offset=offset
-            )
-
-        lost: list[int] = self.run(lose)
+        """Make the leader of a partition forget producers; returns their ids. The same as `state.lose_producers`."""
+        lost: list[int] = self.run(
+            lambda cluster: lose_producers(cluster, topic=topic, partition=partition, cause=cause, offset=offset)
+        )
         return lost
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from many_brokers import ManyBrokers
 
+from minibroker.faults.operations import truncate_tail
 from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
@@ -17,6 +18,8 @@ from minibroker_protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.origin import Origin
 
 
 @pytest.fixture
@@ -122,6 +125,42 @@ def test_no_replica_out_of_sync_leads_unless_asked_to(brokers: ManyBrokers) -> N
     brokers.settle(3000)
     assert brokers.values("t") == [b"a", b"c"]
     assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
+
+
+def test_a_lost_tail_begins_an_epoch_that_followers_truncate_to(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]])
+    for value in (b"a", b"b", b"c"):
+        brokers.produce("t", value)
+    brokers.settle(1000)
+    assert truncate_tail(brokers.cluster, topic="t", partition=0, offset=1) == 1
+    assert brokers.cluster.image.partition("t", 0).isr == (1,)
+    brokers.produce("t", b"d")
+    brokers.settle(3000)
+    assert brokers.cluster.image.partition("t", 0).isr == (1, 2)
+    assert brokers.values("t") == [b"a", b"d"]
+    assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
+
+
+def test_a_write_that_waits_for_followers_fails_when_its_record_is_truncated(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"a")
+    brokers.settle(1000)
+    brokers.cluster.pause_broker(2)
+    waiting = brokers.partition(1, "t").append(bytearray(build_batch([Record(0, 0, None, b"b")])), origin=Origin.CLIENT)
+    replicated = brokers.partition(1, "t").when_high_watermark(waiting.last_offset + 1)
+    assert not replicated.done
+    truncate_tail(brokers.cluster, topic="t", partition=0, offset=1)
+    with pytest.raises(ApiError, match="truncated to offset 1"):
+        replicated.result()
+
+
+def test_no_tail_is_lost_without_a_controller_to_begin_the_epoch(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"a")
+    brokers.cluster.stop_controller()
+    with pytest.raises(ApiError, match="no controller"):
+        truncate_tail(brokers.cluster, topic="t", partition=0, offset=0)
+    assert brokers.partition(1, "t").log_end_offset == 1
 
 
 def test_the_topic_may_allow_unclean_elections(brokers: ManyBrokers) -> None:
