@@ -282,6 +282,7 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
 
 def test_refusals_and_lost_producers_of_a_running_broker() -> None:
     from minibroker.client.transactions import TransactionsClient
+    from minibroker.kernel.fault_error import FaultError
 
     with Minibroker(topics={"t": 1}, as_version="2.8") as broker:
         assert broker.refusals() == []
