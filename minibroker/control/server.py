@@ -14,12 +14,12 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 from minibroker.config.types import format_address, parse_address
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, ConnectionLimit
+from minibroker.kernel.http_limits import BoundedHead, LimitedServer
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
@@ -102,31 +102,9 @@ class ControlServer:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
+class _Server(LimitedServer):
+    purpose = "control"
     control: ControlServer
-
-    def __init__(self, *arguments: Any) -> None:
-        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.connection_limit.take(request):
-            log.warning("closing a control connection of %s: %d are served", client_address, MAX_CONNECTIONS)
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.connection_limit.give_back(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("control connection of %s broke off", client_address, exc_info=True)
 
 
 class _Refused(Exception):

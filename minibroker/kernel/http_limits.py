@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import socket
 import threading
 from typing import IO, Any
+
+from minibroker.kernel.logs import get_logger
+
+log = get_logger(__name__)
 
 MAX_CONNECTIONS = 128
 MAX_HEAD_BYTES = 64 * 1024
@@ -53,6 +58,34 @@ class ConnectionLimit:
         with self._lock:
             self._open.discard(connection)
             self._waiting.pop(connection, None)
+
+
+class LimitedServer(http.server.ThreadingHTTPServer):
+    """At most MAX_CONNECTIONS. purpose: what it is for, in log lines."""
+
+    purpose = ""
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, *arguments: Any) -> None:
+        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.connection_limit.take(request):
+            log.warning("closing a %s connection of %s: %d are served", self.purpose, client_address, MAX_CONNECTIONS)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connection_limit.give_back(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a %s connection of %s broke off", self.purpose, client_address, exc_info=True)
 
 
 class BoundedHead:

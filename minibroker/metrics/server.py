@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, ConnectionLimit
+from minibroker.kernel.http_limits import BoundedHead, LimitedServer
 from minibroker.kernel.logs import get_logger
 from minibroker.metrics.names import Sample, prometheus_name
 
@@ -35,7 +35,7 @@ class MetricsServer:
         brokers: Callable[[], int] = lambda: 1,
     ) -> None:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        server_type = type("_Server", (_Server,), {"address_family": family})
+        server_type = type("_Server", (LimitedServer,), {"address_family": family, "purpose": "metrics"})
         self._server = server_type(address, _handler(rows, brokers))
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(
@@ -48,31 +48,6 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, *arguments: Any) -> None:
-        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.connection_limit.take(request):
-            log.warning("closing a connection of %s to the metrics: %d are served", client_address, MAX_CONNECTIONS)
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.connection_limit.give_back(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a scrape by %s broke off", client_address, exc_info=True)
 
 
 def _handler(rows: Callable[[], Rows], brokers: Callable[[], int]) -> type[http.server.BaseHTTPRequestHandler]:

@@ -19,7 +19,7 @@ import pytest
 from minibroker import Minibroker
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.control import live_page, live_state, server
+from minibroker.control import live_page, live_state
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.trace.saved import read
 from minibroker_protocol import messages as m
@@ -208,7 +208,7 @@ def test_so_many_pages_at_once() -> None:
 
 
 def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", MOST_STREAMS + 4)
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", MOST_STREAMS + 4)
     with Minibroker(ephemeral=True, page=True) as running, ExitStack() as open_pages:
         token = f"Bearer {urlsplit(running.page_url).fragment.removeprefix('token=')}"
         first, *others = [open_pages.enter_context(got(running, "/page/events")) for _ in range(MOST_STREAMS)]
