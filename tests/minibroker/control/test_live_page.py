@@ -21,6 +21,7 @@ from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker.control import live_page, live_state
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
+from minibroker.kernel import http_limits
 from minibroker.trace.saved import read
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
