@@ -1,4 +1,4 @@
-"""docs/architecture.md and the contracts of import-linter name the same rooms, in the same order."""
+"""docs/explanation/architecture.md and the contracts of import-linter name the same rooms, in the same order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULES = {"__main__", "cli", "output", "program", "transactions_client", "versi
 
 
 def test_the_page_lists_the_rooms_in_the_order_of_the_contract() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `minibroker/(\w+)` \|", page, re.MULTILINE)
     stacked = [room for room in reversed(ROOMS) if room not in MODULES]
     assert [room for room in listed if room != "audit"] == [room for room in stacked if room != "audit"]
@@ -37,7 +37,7 @@ def test_every_storage_module_but_the_disk_is_in_the_contract_about_io() -> None
 
 @pytest.mark.matrix
 def test_imports_inside_functions_are_where_the_page_says_why() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Imports inside functions")[2].partition("\n## ")[0]
     named = re.findall(r"`((?:minibroker|protocol|storage|pipeline)/[\w./]+)`", table)
     found = {

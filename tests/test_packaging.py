@@ -93,12 +93,12 @@ def test_pages_install_what_there_is(page: Path) -> None:
         place, extras, source = match.groups()
         assert set((extras or "").split(",")) - {""} <= set(PROJECT["optional-dependencies"])
         by_name = place == "minibroker" and source is None
-        assert not by_name or (extras and name_of(page) == "docs/support.md"), requirement
+        assert not by_name or (extras and name_of(page) == "docs/reference/support.md"), requirement
 
 
 def test_requirements_of_pages_are_found() -> None:
     assert requirements(ROOT / "README.md")[:2] == [".[demo]", ".[test]"]
-    assert "./minibroker" in requirements(ROOT / "docs" / "support.md")
+    assert "./minibroker" in requirements(ROOT / "docs" / "reference" / "support.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -127,13 +127,13 @@ def test_minibroker_alone_brings_four_packages() -> None:
 
 
 def test_every_extra_is_explained() -> None:
-    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "support.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
 
 
 def test_the_supported_pythons_are_the_declared_ones() -> None:
     versions = [found[1] for c in PROJECT["classifiers"] if (found := re.fullmatch(r".*Python :: (3\.\d+)", c))]
-    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "support.md").read_text(encoding="utf-8")
     assert f"| Python | {versions[0]} to {versions[-1]} |" in page
     assert PROJECT["requires-python"] == f">={versions[0]}"
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)

@@ -1,4 +1,4 @@
-"""docs/seeds.md is what the markers of the tests say, and every row has its proof."""
+"""benchmarks/results/seeds.md is what the markers of the tests say, and every row has its proof."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_the_results_are_todays() -> None:
 
 
 def test_an_html_file_does_not_take_the_place_of_the_page_beside_it(site: Path) -> None:
-    """docs/museum.md links to docs/museum.html, and has the same name as a page."""
+    """docs/reference/museum.md links to docs/museum.html, and has the same name as a page."""
     page = (site / "docs" / "museum.html").read_text(encoding="utf-8")
     assert "<nav" in page
     assert 'href="../museum.html"' in page

@@ -1,4 +1,4 @@
-"""The blocks of docs/api.md: classes of the Python API, and commands of the control API."""
+"""The blocks of docs/reference/api.md: classes of the Python API, and commands of the control API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def api_classes() -> list[type]:
-    """The public classes whose names docs/api.md lists, in its order."""
+    """The public classes whose names docs/reference/api.md lists, in its order."""
     from minibroker import Minibroker
     from minibroker.control import client
     from minibroker.control.reading import Controlled

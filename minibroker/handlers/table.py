@@ -1,6 +1,6 @@
 """Every API, one row each: versions, handler, rights, whether brokers send it, whether the controller answers it.
 
-ApiVersions, rights, forwarding, faults between brokers, the table of docs/served.md and the fuzz tests read it; nothing
+ApiVersions, rights, forwarding, faults between brokers, the table of docs/reference/served.md and the fuzz tests read it; nothing
 registers itself. An API that is not here is not served: a request for it closes the connection, as in Kafka.
 """
 
@@ -110,7 +110,7 @@ def _only_brokers(_: RequestContext, request: Any) -> Any:
 
 
 def _rows(api_versions: ApiVersions) -> list[Api]:
-    """One row for each API; how to add one: docs/guides/add-an-api.md."""
+    """One row for each API; how to add one: docs/how-to/developers/add-an-api.md."""
     on_controller = forwarded.handle
     return [
         # Produce is listed from version 0 because librdkafka looks for that (KAFKA-18659).

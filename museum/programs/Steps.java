@@ -2,7 +2,7 @@ import java.util.Scanner;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** Does the steps that come on standard input, and answers each with a line: docs/museum.md. */
+/** Does the steps that come on standard input, and answers each with a line: docs/reference/museum.md. */
 public final class Steps {
     private static KafkaProducer<String, String> producer;
 

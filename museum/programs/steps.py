@@ -1,4 +1,4 @@
-"""Does the steps that come on standard input, and answers each with a line: docs/museum.md."""
+"""Does the steps that come on standard input, and answers each with a line: docs/reference/museum.md."""
 
 import json
 import os

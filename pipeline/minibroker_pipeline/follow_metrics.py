@@ -1,4 +1,4 @@
-"""Metrics of a following audit for Prometheus, named like those in docs/metrics.md."""
+"""Metrics of a following audit for Prometheus, named like those in docs/reference/metrics.md."""
 
 from __future__ import annotations
 

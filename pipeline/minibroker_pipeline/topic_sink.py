@@ -1,7 +1,7 @@
 """The Spark data sink `kafka-exactly-once`: each batch of a query in one transaction, and each batch once.
 
 `exactly_once(df, "orders", bootstrap="HOST:PORT", sink="orders-job")` prepares a table or a stream and returns its
-writer. What is promised and what is not: docs/exactly-once-sink.md.
+writer. What is promised and what is not: docs/how-to/exactly-once-sink.md.
 """
 
 from __future__ import annotations

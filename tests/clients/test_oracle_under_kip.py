@@ -37,7 +37,7 @@ DIFFER = {
 
 def test_what_differs_under_kip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(DIFFER.values()) <= set(SEEDS)
-    page = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "semantics.md").read_text(encoding="utf-8")
     assert all(f"| `{scenario}` | {seed} |" in page for scenario, seed in DIFFER.items())
     configs = [argument for key, value in SHORT_EXPIRY.items() for argument in ("-c", f"{key}={value}")]
     broker = start_minibroker(tmp_path / "broker.log", "--ephemeral", "--semantics", "kip", *configs)

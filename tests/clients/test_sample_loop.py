@@ -1,6 +1,6 @@
 """KIP-588's sample loop, its callback included and nothing flushed, with confluent-kafka.
 
-Each cell of the table in docs/semantics.md: a few runs here, all of them under `slow`.
+Each cell of the table in docs/reference/semantics.md: a few runs here, all of them under `slow`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every command of docs/runbooks.md, run on the case that its section is about, prints what the page shows."""
+"""Every command of docs/how-to/runbooks.md, run on the case that its section is about, prints what the page shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minibroker.cli import main
 from minibroker.rules.catalogue import RULES
 from minibroker_pipeline.follow_metrics import Figures
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "runbooks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "runbooks.md"
 BLOCK = re.compile(r"^```console *(?P<scene>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY = "…"
 

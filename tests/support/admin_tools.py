@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools at a broker with topics, groups, transactions and ACLs: docs/admin-tools.md.
+"""Kafka's own command-line tools at a broker with topics, groups, transactions and ACLs: docs/reference/admin-tools.md.
 
 Each row of `ROWS` is one call. tests/jvm/test_admin_tools.py makes them all and holds the result against the row; run
 as a program, this prints the page.
@@ -358,7 +358,7 @@ and compares the output of each with this table (`pytest -m jvm`); the page is p
 
 
 def document() -> str:
-    """Contents of docs/admin-tools.md."""
+    """Contents of docs/reference/admin-tools.md."""
     rows = [f"| `{row.tool}` | {_asked(row)} | {_result(row)} |" for row in ROWS]
     lacking: dict[str, list[str]] = {}
     for row in ROWS:

@@ -1,6 +1,6 @@
 """Every action on every kind of request: what it is set to, what a client sees of it, and the tables of the docs.
 
-One source for the tests that show each cell with librdkafka and for docs/fault-table.md; run it to write the page.
+One source for the tests that show each cell with librdkafka and for docs/reference/fault-table.md; run it to write the page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minibroker.faults.action_fields import When
 from minibroker.faults.facts import carried_by
 from minibroker.handlers.table import apis
 
-PAGE = Path(__file__).parents[2] / "docs" / "fault-table.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "fault-table.md"
 WAIT_MS = 60
 """How long what is late is late."""
 
@@ -300,7 +300,7 @@ def _change_lines() -> list[str]:
 
 
 def page() -> str:
-    """docs/fault-table.md."""
+    """docs/reference/fault-table.md."""
     lines = [
         *_PAGE_HEAD.splitlines(),
         "",

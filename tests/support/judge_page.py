@@ -1,4 +1,4 @@
-"""Runs the client applications under every bundled script and writes the tables of docs/judge.md.
+"""Runs the client applications under every bundled script and writes the tables of docs/how-to/judge.md.
 
 python tests/support/judge_page.py [--semantics NAME] [--script NAME] [CLIENT==VERSION …]
 
@@ -23,7 +23,7 @@ from toolchain import tool
 from minibroker.judge.scripts import bundled, load
 from minibroker.museum.clients import ClientError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "judge.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 SEMANTICS = ("kafka", "kip")
 MEASURED = "measured"

@@ -1,6 +1,6 @@
 """The application that `minibroker judge` is shown on, in seven client libraries: how each is built, run and judged.
 
-The tiers run it with the versions that they have, the page docs/judge.md with older ones too, from the museum's cache.
+The tiers run it with the versions that they have, the page docs/how-to/judge.md with older ones too, from the museum's cache.
 """
 
 from __future__ import annotations
@@ -103,4 +103,4 @@ def hold(argv: Sequence[str], scripts: Sequence[str]) -> None:
 
 
 SHORT = ("lost-produce-replies", "timeout-mid-transaction")
-"""What the tiers of other languages ask on every run; all scripts are for docs/judge.md."""
+"""What the tiers of other languages ask on every run; all scripts are for docs/how-to/judge.md."""

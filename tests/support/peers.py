@@ -2,9 +2,9 @@
 
     peers.py [--missing] [NAME …]
 
-Names: see `BROKERS`. A run replaces the broker's last one in docs/conformance-results.json; with `--missing` only the
+Names: see `BROKERS`. A run replaces the broker's last one in benchmarks/results/conformance.json; with `--missing` only the
 scenarios that are not in the last run are run and added, as after a new scenario. Then, and without a name,
-docs/conformance-results.md is written from that file.
+docs/reference/conformance-results.md is written from that file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""docs/conformance-results.json: what each broker did in each scenario, by the last run recorded of it.
+"""benchmarks/results/conformance.json: what each broker did in each scenario, by the last run recorded of it.
 
-`peers.py` records runs. docs/conformance-results.md and the page "what answers how" of the site are written from it.
+`peers.py` records runs. docs/reference/conformance-results.md and the page "what answers how" of the site are written from it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from minibroker.conformance.results import Result, Status
 from minibroker.conformance.scenario import Scenario, bundled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-DATA: Final = ROOT / "docs" / "conformance-results.json"
-PAGE: Final = ROOT / "docs" / "conformance-results.md"
+DATA: Final = ROOT / "benchmarks" / "results" / "conformance.json"
+PAGE: Final = ROOT / "docs" / "reference" / "conformance-results.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 _PASSED: Final = "passed"
 _ABOUT_GROUPS: Final = (
@@ -106,7 +106,7 @@ def save(runs: Iterable[RecordedRun], file: Path = DATA) -> None:
 
 
 def with_results(page: str, runs: list[RecordedRun]) -> str:
-    """docs/conformance-results.md with the tables of these runs."""
+    """docs/reference/conformance-results.md with the tables of these runs."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{_tables(runs)}\n{END}{tail}"

@@ -1,4 +1,4 @@
-"""The scenes of docs/runbooks.md: what is broken before its commands are run."""
+"""The scenes of docs/how-to/runbooks.md: what is broken before its commands are run."""
 
 from __future__ import annotations
 

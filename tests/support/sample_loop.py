@@ -1,7 +1,7 @@
 """KIP-588's sample loop, its callback included and nothing flushed, through timeouts by the broker's clock.
 
 A run is three transactions of one producer; the second one times out. `MEETS` names the request that meets the timeout.
-The table of docs/semantics.md is made of what `measured` counts: ``python tests/support/sample_loop.py`` runs every
+The table of docs/reference/semantics.md is made of what `measured` counts: ``python tests/support/sample_loop.py`` runs every
 client RUNS times into each timeout at each transaction.version, and writes the counts and the table.
 """
 
@@ -28,7 +28,7 @@ from minibroker_protocol.records import ControlType, decode_records, iter_batche
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "tests" / "golden" / "sample-loop.json"
-PAGE = ROOT / "docs" / "semantics.md"
+PAGE = ROOT / "docs" / "reference" / "semantics.md"
 BEGIN, END = "<!-- begin sample loop -->", "<!-- end sample loop -->"
 RUNS = 30
 TRANSACTIONS = 3
@@ -315,7 +315,7 @@ def recorded() -> dict[str, dict[str, dict[str, Counts]]]:
 
 
 def table() -> str:
-    """The part of docs/semantics.md."""
+    """The part of docs/reference/semantics.md."""
     lines = [
         "| client | the timeout meets | transaction.version 1 | transaction.version 2 |",
         "|---|---|---|---|",
@@ -328,7 +328,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """docs/semantics.md with the table in its place."""
+    """docs/reference/semantics.md with the table in its place."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
 

@@ -1,4 +1,4 @@
-"""How much of a search the default tests make: a fixed sample; docs/development.md has the whole."""
+"""How much of a search the default tests make: a fixed sample; docs/how-to/developers/development.md has the whole."""
 
 from __future__ import annotations
 

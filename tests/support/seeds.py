@@ -2,7 +2,7 @@
 
 A test carries ``@pytest.mark.seed(ID…, semantics="kafka kip", how="raw")``: the ids it proves, the semantics it runs
 under, and who speaks to the broker (``raw``: bytes without a client library). ``python tests/support/seeds.py`` writes
-docs/seeds.md from the markers; they are read from the source, so that no client has to be installed.
+benchmarks/results/seeds.md from the markers; they are read from the source, so that no client has to be installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "seeds.md"
+PAGE = ROOT / "benchmarks" / "results" / "seeds.md"
 SEMANTICS = ("kafka", "kip")
 RAW = "raw"
 OWN = ("minibroker transactions",)
@@ -247,7 +247,7 @@ def problems(found: list[Proof]) -> list[str]:
 
 
 def page(found: list[Proof]) -> str:
-    """docs/seeds.md."""
+    """benchmarks/results/seeds.md."""
     lines = [
         "# What the texts ask for, and what proves it",
         "",

@@ -1,6 +1,6 @@
 """The states of a transactional id and the legal transitions (Kafka's TransactionState, KIP-98, KIP-890).
 
-Run as a module, it prints the state picture that docs/transaction-states.md holds.
+Run as a module, it prints the state picture that docs/reference/transaction-states.md holds.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def require_legal(transactional_id: str, source: TransactionState, to: Transacti
 
 
 def document() -> str:
-    """Contents of docs/transaction-states.md."""
+    """Contents of docs/reference/transaction-states.md."""
     ways = [("[*]", EMPTY.label, "first InitProducerId")]
     ways += [(source.label, row.to.label, row.cause) for row in TRANSITIONS for source in row.sources]
     ways.append((DEAD.label, "[*]", "tombstone written"))

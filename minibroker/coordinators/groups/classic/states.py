@@ -1,6 +1,6 @@
 """States of a classic group and the transitions between them (Kafka's ClassicGroupState).
 
-Run as a module, it prints the state picture that docs/group-states.md holds.
+Run as a module, it prints the state picture that docs/reference/group-states.md holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def legal(old: GroupState, new: GroupState) -> bool:
 
 
 def document() -> str:
-    """Contents of docs/group-states.md."""
+    """Contents of docs/reference/group-states.md."""
     ways = [("[*]", GroupState.EMPTY.value, "first member or offset")]
     ways += [
         (old.value, new.value, _CAUSES[new])

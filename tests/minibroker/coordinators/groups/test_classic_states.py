@@ -238,7 +238,7 @@ def test_the_picture_in_docs_is_the_table() -> None:
 
     from minibroker.coordinators.groups.classic.states import document
 
-    page = Path(__file__).parents[4] / "docs" / "group-states.md"
+    page = Path(__file__).parents[4] / "docs" / "reference" / "group-states.md"
     assert page.read_text(encoding="utf-8") == document()
     # From Dead no way leads to Dead, though the table allows it.
     assert document().count(" --> ") == 1 + sum(len(sources) for sources in PREVIOUS.values()) - 1 + 1
