@@ -575,7 +575,8 @@ NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("planted", 3600, tier("simulation", "-n", "2")),
     ("slow", 7200, slow),
 ]
-"""Not for every change; docs/how-to/developers/development.md has the last result. The first part of a night sets up, as README does."""
+"""Not for every change; docs/how-to/developers/development.md has more. The first part of a night sets up, as README
+does."""
 
 
 def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace], None]) -> tuple[str, Counts]:

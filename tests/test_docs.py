@@ -20,7 +20,7 @@ import pytest
 import yaml
 from broker import installed_command
 from free_ports import free_port
-from reference import TABLES, WHOLE, rewritten
+from reference import TABLES, rewritten
 
 from minibroker.cli import commands
 from minibroker.client.connection import Connection
@@ -36,6 +36,7 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("benchmarks/**/*.md"),
         *ROOT.glob("findings/*.md"),
+        *ROOT.glob("museum/*.md"),
         *ROOT.glob("integrations/*/*.md"),
     ]
     if ".venv" not in path.parts
@@ -46,6 +47,7 @@ INLINE = re.compile(r"(?<!`)`(minibroker [a-z][^`]*)`(?!`)")
 PATH = re.compile(r"`((?:(?:minibroker|protocol|storage|pipeline|tests|tools)/[\w./-]+)|[\w./-]+\.py)`")
 ELSEWHERE = {"kafka_N.py", "kafka_O.py", "sender.py"}
 """Files of a release to come, and of kafka-python."""
+PICTURES_OF_README = {ROOT / "docs" / "images" / "page.png"}
 COMPOSE = ROOT / "docker" / "compose.yaml"
 
 
@@ -86,6 +88,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not dead
 
 
+def test_every_page_of_the_docs_can_be_reached_from_the_index() -> None:
+    """And files beside the pages, by links and links of links; a link to a folder reaches what is in it."""
+    docs = ROOT / "docs"
+    reached: set[Path] = set()
+    waiting = [docs / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or docs not in page.parents:
+            continue
+        reached.add(page)
+        if page.is_dir():
+            waiting += page.iterdir()
+        elif page.suffix == ".md":
+            targets = [match[1] or match[2] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
+            waiting += [(page.parent / target.partition("#")[0]).resolve() for target in targets if ":" not in target]
+    assert {path for path in docs.rglob("*") if path.is_file()} - reached - PICTURES_OF_README == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_in_sentences_are_there(page: Path) -> None:
     """`minibroker/x/y.py`, or the end of such a path; not in the changelog, which speaks of its time."""
@@ -113,12 +133,6 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
         assert rewritten(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_generated_files_are_up_to_date(name: str) -> None:
-    page = ROOT / "docs" / name
-    assert WHOLE[name]() == page.read_text("utf-8"), f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
 
 
 def test_there_are_blocks_of_each_kind() -> None:

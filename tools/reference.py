@@ -1,8 +1,7 @@
 """Tables of the documentation, generated from the code they describe.
 
 ``PYTHONPATH=tools python -m reference FILE…`` rewrites the parts of Markdown files between
-``<!-- begin NAME -->`` and ``<!-- end NAME -->``, and whole files that have a name of `WHOLE`; with ``--check`` it only
-says which are out of date.
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``; with ``--check`` it only says which are out of date.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from api_reference import api_actions, api_commands, api_python, fault_actions
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
 from minibroker.museum.cases import Case, Measured, read_all
-from minibroker.museum.matrix import as_html, as_json, as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
@@ -224,18 +222,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "judge-codes": judge_codes_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,
-    "museum-versions": lambda: as_markdown(museum()),
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,
     "addresses": addresses_table,
 }
-
-WHOLE: dict[str, Callable[[], str]] = {
-    "museum.html": lambda: as_html(museum()),
-    "museum.json": lambda: as_json(museum()),
-}
-"""Files that are generated as a whole, by their name."""
 
 # What the ApiVersions of a Kafka 4.4.0 broker lists beside the rows of the table.
 KAFKA_OTHERS: dict[int, str] = {
@@ -285,8 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     stale = 0
     for file in options.files:
-        before = file.read_text(encoding="utf-8") if file.exists() or file.name not in WHOLE else ""
-        after = WHOLE[file.name]() if file.name in WHOLE else rewritten(before)
+        before = file.read_text(encoding="utf-8")
+        after = rewritten(before)
         if after == before:
             continue
         stale += 1

@@ -1,7 +1,8 @@
 """Every API, one row each: versions, handler, rights, whether brokers send it, whether the controller answers it.
 
-ApiVersions, rights, forwarding, faults between brokers, the table of docs/reference/served.md and the fuzz tests read it; nothing
-registers itself. An API that is not here is not served: a request for it closes the connection, as in Kafka.
+ApiVersions, rights, forwarding, faults between brokers, the table of docs/reference/served.md and the fuzz tests read
+it; nothing registers itself. An API that is not here is not served: a request for it closes the connection, as in
+Kafka.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Minibroker(Controlled):
     2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. not_yet: tell
     clients to wait and ask again wherever Kafka does (minibroker.not.yet.answers). process: run in a child process,
     which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for `requests`.
-    metrics: HOST:PORT of a page for Prometheus (docs/reference/metrics.md), port 0 for a free one. page: show what happens in a
-    browser, at `page_url`.
+    metrics: HOST:PORT of a page for Prometheus (docs/reference/metrics.md), port 0 for a free one. page: show what
+    happens in a browser, at `page_url`.
 
     A ``with`` or ``async with`` block that ends without an error raises NeverFired when a rule that was set in it has
     not acted (`Faults.verify`).

@@ -1,4 +1,4 @@
-"""All of Kafka's command-line tools against a broker with something to tell: docs/reference/admin-tools.md is what came of it."""
+"""All of Kafka's command-line tools against a broker with content; docs/reference/admin-tools.md has the results."""
 
 from __future__ import annotations
 

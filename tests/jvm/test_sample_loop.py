@@ -1,7 +1,7 @@
 """KIP-588's sample loop, its callback included and nothing flushed, with two releases of Kafka's client.
 
-Each cell of the table in docs/reference/semantics.md: a run or two here, all of them under `slow`. At transaction.version 1 it
-ends, and on what is in the table too.
+Each cell of the table in docs/reference/semantics.md: a run or two here, all of them under `slow`. At
+transaction.version 1 it ends, and on what is in the table too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Every action on every kind of request: what it is set to, what a client sees of it, and the tables of the docs.
 
-One source for the tests that show each cell with librdkafka and for docs/reference/fault-table.md; run it to write the page.
+One source for the tests that show each cell with librdkafka and for docs/reference/fault-table.md; run it to write
+the page.
 """
 
 from __future__ import annotations

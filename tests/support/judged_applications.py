@@ -1,6 +1,7 @@
 """The application that `minibroker judge` is shown on, in seven client libraries: how each is built, run and judged.
 
-The tiers run it with the versions that they have, the page docs/how-to/judge.md with older ones too, from the museum's cache.
+The tiers run it with the versions that they have, the page docs/how-to/judge.md with older ones too, from the museum's
+cache.
 """
 
 from __future__ import annotations

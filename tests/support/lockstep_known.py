@@ -44,7 +44,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"Produce \S*error_code: CORRUPT_MESSAGE \| .*", "Kafka parses the records before it looks at the topic"),
     (r"DescribeConfigs results.configs#: \d+ \| \d+", "this broker's own settings are listed too"),
     (r"DescribeConfigs results.configs.(config_source|value|synonyms#|read_only).*",
-     "settings of the broker's start: ports, directories, and defaults that say why they differ (docs/reference/settings.md)"),
+     "settings of the broker's start: ports, directories, and defaults that say why they differ (settings.md)"),
     (r"(Alter|IncrementalAlter)Configs responses.error_code: INVALID_CONFIG \| (NONE|UNKNOWN_TOPIC_OR_PARTITION)",
      "min.insync.replicas of a broker (ELR), and values of settings without effect (throttled replicas)"),
     (r"(Alter|IncrementalAlter)Configs responses.error_code: INVALID_REQUEST \| NONE",

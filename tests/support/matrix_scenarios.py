@@ -25,8 +25,8 @@ from minibroker.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\
 # Recorded from Apache Kafka 4.4.0: one KRaft node, plaintext, transaction.version 2.
-# docs/reference/conformance.md describes the language. Every transactional request in every version, in every state; written by
-# tests/support/matrix_scenarios.py.
+# docs/reference/conformance.md describes the language. Every transactional request in every version, in every state;
+# written by tests/support/matrix_scenarios.py.
 """
 ID = "'${x}-${v}'"
 UNKNOWN = "nothing"

@@ -1,6 +1,6 @@
 """benchmarks/results/conformance.json: what each broker did in each scenario, by the last run recorded of it.
 
-`peers.py` records runs. docs/reference/conformance-results.md and the page "what answers how" of the site are written from it.
+`peers.py` records runs. docs/reference/conformance-results.md and the site's "What answers how" are written from it.
 """
 
 from __future__ import annotations

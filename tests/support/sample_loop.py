@@ -1,8 +1,8 @@
 """KIP-588's sample loop, its callback included and nothing flushed, through timeouts by the broker's clock.
 
 A run is three transactions of one producer; the second one times out. `MEETS` names the request that meets the timeout.
-The table of docs/reference/semantics.md is made of what `measured` counts: ``python tests/support/sample_loop.py`` runs every
-client RUNS times into each timeout at each transaction.version, and writes the counts and the table.
+The table of docs/reference/semantics.md is made of what `measured` counts: ``python tests/support/sample_loop.py`` runs
+every client RUNS times into each timeout at each transaction.version, and writes the counts and the table.
 """
 
 from __future__ import annotations

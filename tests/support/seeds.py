@@ -276,7 +276,7 @@ def _cell(seed: str, semantics: str, found: list[Proof]) -> str:
     for proof in found:
         if seed in proof.ids and semantics in proof.semantics:
             file, _, test = proof.test.partition("::")
-            by_how.setdefault(proof.how, []).append(f"[{test}](../{file})")
+            by_how.setdefault(proof.how, []).append(f"[{test}](../../{file})")
     return "<br>".join(f"{how}: {', '.join(sorted(tests))}" for how, tests in sorted(by_how.items()))
 
 

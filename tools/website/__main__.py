@@ -12,8 +12,10 @@ from posixpath import relpath
 from typing import Final
 
 import recorded_runs
+import reference
 
 from minibroker import program
+from minibroker.museum.matrix import as_html, as_json
 from website import answers, playground
 from website.markdown_pages import DeadLink, Page, Pages
 
@@ -23,6 +25,16 @@ POLICY: Final = (
     "worker-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'"
 )
 _NAMED: Final = ("answers.html", "playground.html", "museum.html")
+_MENUS: Final = {
+    "Documentation": "docs",
+    "Tutorial": "docs/tutorial",
+    "How to": "docs/how-to",
+    "Reference": "docs/reference",
+    "Explanation": "docs/explanation",
+    "For developers": "docs/how-to/developers",
+    "Decisions": "docs/explanation/decisions",
+}
+"""Menu → the folder whose pages it lists, without those of folders below it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +74,9 @@ def build(folder: Path, *, with_playground: bool) -> None:
     for path, source in found.copied.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / source, folder / path)
+    cases = reference.museum()
+    (folder / "museum.html").write_text(as_html(cases), encoding="utf-8")
+    (folder / "museum.json").write_text(as_json(cases), encoding="utf-8")
     shutil.copy(playground.STATIC / "site.css", folder)
 
 
@@ -70,10 +85,7 @@ def _framed(page: Page, pages: dict[str, Page]) -> str:
     first = ["index.html", *(name for name in _NAMED if name in pages or name == "museum.html")]
     menus = [
         _menu("minibroker", first, page, pages),
-        _menu("How to", _below("docs/how-to", pages), page, pages),
-        _menu("Reference", [name for name in _below("docs", pages) if name.count("/") == 1], page, pages),
-        _menu("Guides", _below("docs/guides", pages), page, pages),
-        _menu("Decisions", _below("docs/adr", pages), page, pages),
+        *(_menu(name, _in(folder, pages), page, pages) for name, folder in _MENUS.items()),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
@@ -86,9 +98,9 @@ def _framed(page: Page, pages: dict[str, Page]) -> str:
     )
 
 
-def _below(folder: str, pages: dict[str, Page]) -> list[str]:
+def _in(folder: str, pages: dict[str, Page]) -> list[str]:
     """Pages made of Markdown; the others have no headings to point at."""
-    return sorted(path for path, page in pages.items() if path.startswith(f"{folder}/") and page.ids)
+    return sorted(path for path, page in pages.items() if str(PurePosixPath(path).parent) == folder and page.ids)
 
 
 def _menu(name: str, paths: Iterable[str], page: Page, pages: dict[str, Page]) -> str:

@@ -1,4 +1,4 @@
-"""The list of 51 bugs in docs/reference/museum.md: every row is there, and says which cases show it, or why none does."""
+"""The list of 51 bugs in museum/bugs.md: every row is there, and says which cases show it, or why none does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minibroker.cli import main
 ROOT = Path(__file__).parents[3]
 CASES = [path.parent.name for path in (ROOT / "museum" / "cases").glob("*/case.toml")]
 NO_CASE = "[did not return](#calls-that-did-not-return)"
-_, _, REST = (ROOT / "docs" / "reference" / "museum.md").read_text(encoding="utf-8").partition("## The list of bugs\n")
+_, _, REST = (ROOT / "museum" / "bugs.md").read_text(encoding="utf-8").partition("## The list of bugs\n")
 LIST, _, REST = REST.partition("## Calls that did not return\n")
 HUNG, _, TRIED = REST.partition("## Tried, and not shown\n")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in LIST.splitlines() if re.match(r"\| \d", line)]

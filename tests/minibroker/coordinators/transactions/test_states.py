@@ -11,7 +11,7 @@ from minibroker.coordinators.transactions import states
 from minibroker.coordinators.transactions.states import TransactionState
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = Path(__file__).parents[4] / "docs" / "reference"
 
 ALLOWED = {
     "Empty": "Empty CompleteCommit CompleteAbort",
