@@ -172,12 +172,13 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(exc, UNUSABLE, _COMMAND)
     if len(verdict.groups()) > 1 and not arguments.quiet:
         say(*verdict.matrix().splitlines())
+    say(*(f"one answer stops {counted(number, 'scenario')}: {cause}" for cause, number in verdict.causes()))
     say(verdict.summary(), flush=True)
     if not arguments.quiet:
         say(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", to=sys.stderr)
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
-    return FAILED if verdict.count(Status.FAILED) else PASSED
+    return FAILED if verdict.count(Status.FAILED) or verdict.causes() else PASSED
 
 
 def _running(what: str, command: str) -> Callable[[], None]:
@@ -242,7 +243,7 @@ def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) ->
                 lines = [f"{other.value} {name} ({why})"]
         if progress:
             progress.clear()
-        if not quiet or result.outcome in (Status.FAILED, Status.NOT_RUN):
+        if not quiet or result.outcome in (Status.FAILED, Status.NOT_REACHED, Status.NOT_RUN):
             say(*lines, flush=True)
         if progress:
             progress.say(f"{number}/{total} ")

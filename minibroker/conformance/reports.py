@@ -20,6 +20,7 @@ def as_json(verdict: Verdict) -> str:
         "started": verdict.started,
         "seconds": round(verdict.seconds, 3),
         "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Status},
+        "causes": [{"answer": cause, "stops": number} for cause, number in verdict.causes()],
         "groups": {
             group: {outcome.name.lower(): number for outcome, number in counts.items()}
             for group, counts in verdict.groups().items()
@@ -39,6 +40,7 @@ def _row(result: Result) -> dict[str, object]:
         "tags": sorted(scenario.tags),
         "outcome": result.outcome.name.lower(),
         "message": result.why,
+        "cause": result.cause,
         "lawful": list(result.lawful),
         "seconds": round(result.seconds, 3),
     }

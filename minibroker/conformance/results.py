@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,11 +11,13 @@ from .scenario import Scenario
 
 
 class Status(Enum):
-    """Of one scenario. SKIPPED: the broker was not said to have what it needs, or is one of several; ABSENT: the broker
-    does not serve the API versions it is about; NOT_RUN: the broker had died before."""
+    """Of one scenario. NOT_REACHED: an answer to its set-up stopped it before its subject. SKIPPED: the broker was not
+    said to have what it needs, or is one of several; ABSENT: the broker does not serve the API versions it is about;
+    NOT_RUN: the broker had died before."""
 
     PASSED = "ok"
     FAILED = "FAIL"
+    NOT_REACHED = "not reached"
     SKIPPED = "skip"
     ABSENT = "n/a"
     NOT_RUN = "not run"
@@ -22,13 +25,15 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may."""
+    """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may. cause:
+    the answer to its set-up that stopped it."""
 
     scenario: Scenario
     outcome: Status
     why: str = ""
     seconds: float = 0.0
     lawful: tuple[str, ...] = ()
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Verdict:
     def matrix(self) -> str:
         """The groups as a table of text."""
         width = max((len(name) for name in self.groups()), default=0)
-        seen = [one for one in Status if one is not Status.NOT_RUN or self.count(one)]
+        seen = [one for one in Status if one not in _RARE or self.count(one)]
         lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>{_cell(outcome)}}" for outcome in seen)]
         for name, counts in self.groups().items():
             lines.append(f"{name:{width}}  " + "".join(f"{counts[one] or '.':>{_cell(one)}}" for one in seen))
@@ -71,7 +76,16 @@ class Verdict:
             parts.append(f"{absent} not applicable")
         if left := self.count(Status.NOT_RUN):
             parts.append(f"{left} not run")
+        if stopped := self.count(Status.NOT_REACHED):
+            parts.append(f"{stopped} not reached")
         return ", ".join(parts)
+
+    def causes(self) -> list[tuple[str, int]]:
+        """The answers to set-ups that stopped scenarios, and how many each stopped; the worst first."""
+        return Counter(result.cause for result in self.results if result.cause).most_common()
+
+
+_RARE = frozenset({Status.NOT_RUN, Status.NOT_REACHED})
 
 
 def _cell(outcome: Status) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 from minibroker.client.connection import Address, Connection
 
 from .cluster import ClusterUnderTest
-from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
+from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .requests import request_body
@@ -34,6 +35,8 @@ _TRANSIENT = frozenset(
 """Errors after which `retry: true` asks again."""
 _JOINING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit"})
 """What a transaction begins with."""
+_LONG_NUMBER = re.compile(r"\d{3,}|mb-[0-9a-f]{6}-[\w-]*")
+"""Producer ids and names, which are others in every scenario."""
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 2.0
@@ -70,7 +73,8 @@ class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
     `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
-    differences that a step allows, `unended` the transactional ids whose transaction may be open. `recorder` is told
+    differences that a step allows, `unended` the transactional ids whose transaction may be open, `stopped_by` the
+    answer to the set-up because of which the scenario's subject was not asked. `recorder` is told
     (step, path, answer) of every difference instead of a failure.
     """
 
@@ -83,6 +87,7 @@ class ScenarioRun:
     variables: Variables = field(default_factory=dict)
     mismatches: list[str] = field(default_factory=list)
     lawful: list[str] = field(default_factory=list)
+    stopped_by: str = ""
     unended: set[str] = field(default_factory=set)
     recorder: Callable[[Step, str, Any], None] | None = None
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
@@ -106,6 +111,9 @@ class ScenarioRun:
             self._run_steps(scenario.after, "after.")
         except ScenarioError as exc:
             self.mismatches.append(f"{self._where}: scenario error: {exc}".removeprefix(": "))
+        except SetUpFailed as exc:
+            self.mismatches.append(str(exc))
+            self.stopped_by = exc.cause
         except ScenarioFailed as exc:
             self.mismatches.append(str(exc))
         finally:
@@ -116,7 +124,10 @@ class ScenarioRun:
         topics = self.scenario.topics
         if not topics:
             return
-        ids = self.cluster.create_topics({self.variables[name]: spec for name, spec in topics.items()})
+        try:
+            ids = self.cluster.create_topics({self.variables[name]: spec for name, spec in topics.items()})
+        except ScenarioFailed as exc:
+            raise SetUpFailed(str(exc), str(exc).removeprefix("set-up: ")) from None
         for name in topics:
             self.variables[f"{name}.id"] = ids[self.variables[name]]
 
@@ -139,12 +150,20 @@ class ScenarioRun:
                 self._loop(step, f"{prefix}{number}")
                 continue
             with self._located(self._where):
-                self._run_step(step)
+                if not step.set_up:
+                    self._run_step(step)
+                    continue
+                try:
+                    self._run_step(step)
+                except ScenarioFailed as exc:
+                    raise SetUpFailed(str(exc), f"{step.get('call')}: {_LONG_NUMBER.sub('N', str(exc))}") from None
 
     @contextlib.contextmanager
     def _located(self, where: str) -> Iterator[None]:
         try:
             yield
+        except SetUpFailed as exc:
+            raise SetUpFailed(f"{where}: {exc}", exc.cause) from None
         except ScenarioFailed as exc:
             raise type(exc)(f"{where}: {exc}") from None
 
@@ -351,6 +370,6 @@ class ScenarioRun:
                 self.lawful.append(f"{self._where}: {wrong.path} is {wrong.got!r}, in Kafka {wrong.expected!r}")
                 continue
             said = f"field {wrong.path}: expected {wrong.expected!r}, got {wrong.got!r}"
-            if not self.options.keep_going:
+            if step.set_up or not self.options.keep_going:
                 raise ScenarioFailed(said)
             self.mismatches.append(f"{self._where}: {said}")

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +118,15 @@ _RESERVED = _MATCHERS | {"clock", "v", "neighbour", *NEIGHBOUR_TOPICS, *NEIGHBOU
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `kind` is the option that names it; `api` and `version` are of its `call`, `ANY_VERSION` for ``$v``."""
+    """One step. `kind` is the option that names it; `api` and `version` are of its `call`, `ANY_VERSION` for ``$v``.
+    `set_up`: it brings the broker to where the scenario's subject begins."""
 
     kind: str
     options: Mapping[str, Any]
     api: str = ""
     version: int = ANY_VERSION
     steps: tuple[Step, ...] = ()
+    set_up: bool = False
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.options.get(name, default)
@@ -222,7 +225,7 @@ def neighbour_steps() -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """The first and the last steps of a scenario that has a neighbour."""
     file = resources.files(__package__) / "neighbour.yaml"
     parts = _yaml(file.read_text(encoding="utf-8"), file.name)
-    return _steps(parts["before"], file.name, ""), _steps(parts["after"], file.name, "")
+    return _steps([parts["before"]], file.name, ""), _steps(parts["after"], file.name, "")
 
 
 def _distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
@@ -276,7 +279,7 @@ def _spread(entries: list[Any], file: str) -> Iterator[Any]:
             if isinstance(made.get("tags"), list):
                 made["tags"] = [place if tag == _CELL else tag for tag in made["tags"]]
             if isinstance(cell.get("steps"), list):
-                made["steps"] = [*(before or []), *cell["steps"]]
+                made["steps"] = [before or [], *cell["steps"]]
             yield made
 
 
@@ -293,7 +296,7 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     if taken := _RESERVED & {*topics, *names}:
         raise ScenarioError(f"{where}: ${min(taken)} has a meaning of its own")
     only = _only(entry, where)
-    steps = _steps(entry["steps"], where, "")
+    steps = _with_set_up(_steps(entry["steps"], where, ""))
     needs = _texts(entry, "needs", where)
     restarts = any(step.kind == RESTART for step in every_step(steps))
     if restarts and not (RESTART in needs and entry.get("alone")):
@@ -346,12 +349,30 @@ def _topics(topics: Any, where: str) -> dict[str, tuple[int, dict[str, Any]]]:
 
 
 def _steps(entries: list[Any], where: str, prefix: str, *, any_version: bool = False) -> tuple[Step, ...]:
-    """A list among them, as YAML's aliases make one, stands for the steps in it."""
-    flat = [step for entry in entries for step in (entry if isinstance(entry, list) else [entry])]
-    return tuple(
-        _step(entry, f"{where}: step {prefix}{number}", f"{prefix}{number}.", any_version=any_version)
-        for number, entry in enumerate(flat, 1)
+    """A list among them, as YAML's aliases make one, stands for the steps in it, which are set-up."""
+    flat = [
+        (step, isinstance(entry, list)) for entry in entries for step in (entry if isinstance(entry, list) else [entry])
+    ]
+    made = (
+        (_step(entry, f"{where}: step {prefix}{number}", f"{prefix}{number}.", any_version=any_version), set_up)
+        for number, (entry, set_up) in enumerate(flat, 1)
     )
+    return tuple(replace(step, set_up=True) if set_up else step for step, set_up in made)
+
+
+def _with_set_up(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The first steps that repeat or keep an answer for later ones are set-up too, if all they ask for is a success."""
+    count = len(list(takewhile(_only_prepares, steps[:-1])))
+    return (*(replace(step, set_up=True) for step in steps[:count]), *steps[count:])
+
+
+def _only_prepares(step: Step) -> bool:
+    if step.set_up:
+        return True
+    if step.kind != "call" or not (step.get("save") or step.get("retry")) or step.get("async"):
+        return False
+    expected = step.get("expect") or {}
+    return all(value == "NONE" for path, value in expected.items() if path.lower().endswith("errorcode"))
 
 
 def _step(entry: Any, where: str, prefix: str, *, any_version: bool) -> Step:

@@ -114,7 +114,7 @@ def _blamed(
 
 def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Generator[Result, None, None]:
     for run, result in begun:
-        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome is Status.FAILED else "")
+        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome in (Status.FAILED, Status.NOT_REACHED) else "")
         yield Result(run.scenario, Status.FAILED, said, result.seconds)
 
 
@@ -171,5 +171,5 @@ def _result(run: ScenarioRun) -> Result:
         why = str(exc)
     except Exception as exc:  # a defect here must not end the run
         why = f"error in the runner: {type(exc).__name__}: {exc}"
-    outcome = Status.FAILED if why else Status.PASSED
-    return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(run.lawful))
+    outcome = Status.PASSED if not why else Status.NOT_REACHED if run.stopped_by else Status.FAILED
+    return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(run.lawful), run.stopped_by)

@@ -82,6 +82,8 @@ def results(
     return list(run_all(runs, frozenset({have}), jobs))
 
 
+CAUGHT = frozenset({Status.FAILED, Status.NOT_REACHED})
+"""Of a broker with a defect: the scenario does not pass."""
 Running = tuple[str, Callable[[], None] | None]
 """Bootstrap address, and what restarts the broker."""
 
@@ -99,7 +101,7 @@ def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str,
             if same:
                 with running(have, broker_like(expectation), defects) as (bootstrap, restart):
                     ran = results(bootstrap, same, expectation=expectation, have=have, restart=restart)
-                found |= {one.scenario.name: one.why for one in ran if one.outcome is Status.FAILED}
+                found |= {one.scenario.name: one.why for one in ran if one.outcome in CAUGHT}
     return found
 
 

@@ -200,9 +200,7 @@ def test_save_set_and_loop(suite: Suite) -> None:
     )
     assert line == "ok s"
     assert given == [-1, 15, 0, 1]
-    assert "save pid: no nosuch in the response" in suite.steps(
-        "{call: InitProducerId v4, save: {pid: nosuch}}", "{call: InitProducerId v4}"
-    )
+    assert "save pid: no nosuch in the response" in suite.steps("{call: InitProducerId v4, save: {pid: nosuch}}")
     assert "step 1[2].1 (InitProducerId v4): field" in suite.steps(
         "{loop: 3, steps: [{call: InitProducerId v4, expect: {producerId: $in 60 70}}]}"
     )

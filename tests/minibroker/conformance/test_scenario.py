@@ -172,8 +172,8 @@ def test_a_matrix_is_a_scenario_for_each_of_its_cells() -> None:
 - {name: s, steps: [{sleep: 4}]}
 """
     written = """
-- {name: m-a, why: 'W: one', tags: [t, a], names: [x], steps: [{sleep: 1}, {sleep: 2}]}
-- {name: m-b, why: 'W: two', tags: [t, b], names: [y], steps: [{sleep: 1}, {sleep: 3}]}
+- {name: m-a, why: 'W: one', tags: [t, a], names: [x], steps: [[{sleep: 1}], {sleep: 2}]}
+- {name: m-b, why: 'W: two', tags: [t, b], names: [y], steps: [[{sleep: 1}], {sleep: 3}]}
 - {name: s, steps: [{sleep: 4}]}
 """
     assert parse(table, "f.yaml") == parse(written, "f.yaml")
