@@ -127,13 +127,18 @@ def uninterrupted() -> Iterator[None]:
 def whole(resource: contextlib.AbstractContextManager[T]) -> Iterator[T]:
     """`with resource`, of which neither the beginning nor the end is interrupted half-way."""
     stack = contextlib.ExitStack()
+    raised: BaseException | None = None
     try:
         with uninterrupted():
             value = stack.enter_context(resource)
         yield value
+    except BaseException as error:
+        raised = error
+        raise
     finally:
+        # With what was raised: a broker whose block was interrupted does not judge whether its rules have acted.
         with uninterrupted():
-            stack.close()
+            stack.__exit__(*(type(raised), raised, raised.__traceback__) if raised else (None, None, None))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from html import unescape
@@ -218,6 +221,26 @@ def test_a_dead_link_ends_the_build(
     monkeypatch.setattr(website, "ROOT", tmp_path)
     assert website.main([str(tmp_path / "site"), "--without-playground"]) == 1
     assert capsys.readouterr().err == "website: dead link: index.html: docs/a.html#gone\n"
+
+
+def test_the_playground_has_all_that_a_seed_reads(tmp_path: Path) -> None:
+    """Without this environment's packages: a browser has none of them."""
+    playground.pack(website.ROOT, tmp_path / "minibroker.zip")
+    shutil.unpack_archive(tmp_path / "minibroker.zip", tmp_path / "sources")
+    command = [sys.executable, "-I", "-S", "-c", RUN_A_SEED, str(tmp_path / "sources")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no promise was broken" in done.stdout
+
+
+RUN_A_SEED = """
+import logging, sys
+sys.path.insert(0, sys.argv[1])
+logging.disable(logging.CRITICAL)
+from minibroker.simulation.command import tell
+from minibroker.simulation.run import simulate
+sys.exit(tell(simulate(91, telling=True)))
+"""
 
 
 def test_without_npm_the_rest_is_built(site: Path) -> None:

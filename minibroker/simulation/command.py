@@ -9,6 +9,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from minibroker.kernel.arguments import from_1, local_path
 from minibroker.kernel.progress import ProgressLine
@@ -19,6 +21,9 @@ from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
 from minibroker.trace.saved import Trace, as_lines
 from minibroker_storage.private_files import output_path
+
+if TYPE_CHECKING:
+    from multiprocessing.pool import Pool
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -105,13 +110,19 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[SeedResult]:
     if jobs < 2:
         yield from map(simulate, seeds)
         return
+    with whole(_processes(jobs)) as pool:
+        yield from pool.imap_unordered(simulate, seeds, chunksize=20)
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[Pool]:
     from multiprocessing import get_context, resource_tracker
 
     resource_tracker.ensure_running()  # it lets every signal through again once it has started
     with ctrl_c_is_ours():
         pool = get_context("spawn").Pool(jobs, _quiet)
-    with whole(pool):
-        yield from pool.imap_unordered(simulate, seeds, chunksize=20)
+    with pool:
+        yield pool
 
 
 def _quiet() -> None:

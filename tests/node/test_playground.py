@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -54,8 +55,9 @@ def test_a_seed_has_the_same_story_in_a_browser(browser: Any, address: str) -> N
     opened.on("pageerror", lambda error: said.append(str(error)))
     opened.on("request", lambda request: said.append(request.url) if not request.url.startswith(address) else None)
     opened.goto(f"{address}playground.html#seed=91")
-    ended = opened.locator("#state", has_text="lines in")
+    ended = opened.locator("#state", has_text=re.compile("lines in|Error"))
     ended.wait_for(timeout=120_000)
+    assert "Error" not in (ended.text_content() or "")
     assert opened.locator("#story").text_content() == story(91)
     page = opened.frame_locator("#page")
     page.locator("#said", has_text="seed 91:").wait_for()

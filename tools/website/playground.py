@@ -25,12 +25,7 @@ def build(root: Path, folder: Path) -> Page | str:
     problem = _fetch_pyodide(folder / "pyodide")
     if problem:
         return problem
-    with zipfile.ZipFile(folder / "minibroker.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for place, package in _PACKAGES:
-            for source in sorted((root / place / package).rglob("*")):
-                if source.suffix in (".py", ".json"):
-                    archive.write(source, source.relative_to(root / place))
-        archive.write(STATIC / "crc32c.py", "crc32c.py")
+    pack(root, folder / "minibroker.zip")
     for name in ("playground.js", "playground-worker.js"):
         shutil.copy(STATIC / name, folder)
     shown = folder / "trace"
@@ -39,6 +34,16 @@ def build(root: Path, folder: Path) -> Page | str:
     for source in (*(root / _TRACE / name for name in ("page.css", "story.js", "draw.js")), STATIC / "shown.js"):
         shutil.copy(source, shown)
     return Page(PATH, "Playground", (STATIC / PATH).read_text(encoding="utf-8"), {"seed"})
+
+
+def pack(root: Path, path: Path) -> None:
+    """The sources with their data files, as one ZIP file."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for place, package in _PACKAGES:
+            for source in sorted((root / place / package).rglob("*")):
+                if source.is_file() and source.suffix != ".pyc":
+                    archive.write(source, source.relative_to(root / place))
+        archive.write(STATIC / "crc32c.py", "crc32c.py")
 
 
 def _fetch_pyodide(to: Path) -> str:

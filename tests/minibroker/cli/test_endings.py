@@ -18,6 +18,7 @@ import pytest
 from museum_case import write_case
 from outside import Silent, Started, clean_environment
 
+from minibroker import program
 from minibroker.cli import commands
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactions import TransactionsClient
@@ -419,3 +420,22 @@ def test_what_is_begun_or_ended_is_not_left_half_way(first: bool, said: str, tmp
         said.split(),
         "minibroker: interrupted\n",
     )
+
+
+def test_a_resource_learns_what_was_raised() -> None:
+    """A broker whose block was interrupted does not complain of rules that could not act."""
+    seen: list[object] = []
+
+    class Resource:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, kind: object, raised: object, traceback: object) -> None:
+            seen.append(raised)
+
+    error = program.Interrupted(signal.SIGINT)
+    with pytest.raises(program.Interrupted), program.whole(Resource()):
+        raise error
+    with program.whole(Resource()):
+        pass
+    assert seen == [error, None]
