@@ -1,4 +1,4 @@
-"""Builds the compiled walk of records into a wheel where MINIBROKER_COMPILE=1; otherwise the wheel is pure Python."""
+"""What a wheel has beside its packages: the museum, and where MINIBROKER_COMPILE=1 the compiled walk of records."""
 
 import os
 import sysconfig
@@ -16,6 +16,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
         return ["setuptools>=70"] if COMPILE else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "standard":  # an editable install finds them where they are
+            build_data["force_include"]["museum"] = "minibroker_lab/museum/data"
         if not COMPILE:
             return
         from setuptools import Distribution, Extension

@@ -48,7 +48,7 @@ KEPT = {
 }
 CHECKERS = ("ruff", "mypy", "lint-imports")
 ORDINARY_USER = 65534  # nobody
-PACKAGES = ("minibroker", "minibroker_pipeline", "minibroker_protocol", "minibroker_storage")
+PACKAGES = ("minibroker", "minibroker_lab", "minibroker_pipeline", "minibroker_protocol", "minibroker_storage")
 DEFAULT_INSTALL = {"cramjam", "crc32c", "structlog", "uvloop"}
 ARM = (
     "manylinux_2_28_aarch64",
@@ -336,6 +336,7 @@ def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
     # What `minibroker demo` asks for where it is missing: pip adds the extra to the minibroker that is installed.
     place.install(scripts(venv) / "python", "--only-binary=:all:", "minibroker[demo]", PATH=path)
     place.run(scripts(venv) / "minibroker", "demo", PATH=path)
+    place.run(scripts(venv) / "minibroker", "museum", PATH=path, cwd=place.directory)  # its cases are in the wheel
 
 
 def audit_from_wheel(place: Workplace, name: str) -> None:

@@ -14,17 +14,19 @@ from minibroker.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.metadata import EntryPoint
     from typing import NoReturn
 
 EXIT_USAGE = 2
 
 
 class Command:
-    """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
+    """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``. problem: why there is none."""
 
-    def __init__(self, module: str, help: str) -> None:
+    def __init__(self, module: str, help: str, problem: str = "") -> None:
         self.module = module
         self.help = help
+        self.problem = problem
 
 
 COMMANDS = {
@@ -32,29 +34,35 @@ COMMANDS = {
     "trace": Command("minibroker.control.trace_command", "print the exchanges of a broker and its clients"),
     "replay": Command("minibroker.client.replay", "send the requests of a trace to a broker"),
     "control": Command("minibroker.control.command", "control faults, clock and state of a running broker"),
-    "demo": Command("minibroker.demo.command", "run an exactly-once loop and check its result"),
-    "conformance": Command("minibroker.conformance.cli", "compare any broker with recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
     "check": Command(
         "minibroker.inspection.check", "verify a data directory, also a real Kafka's, without changing it"
     ),
-    "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
-    "museum": Command("minibroker.museum.command", "show bugs of real clients on the versions that have them"),
     "transactions": Command(
         "minibroker.client.transactions_command", "list, describe, commit, abort transactions of any broker"
-    ),
-    "simulate": Command(
-        "minibroker.simulation.command", "run the broker's code under seeded failures and check the result"
     ),
 }
 
 
 def commands() -> dict[str, Command]:
     """Every subcommand: the ones of this package, and what others announce as an entry point `minibroker.commands`."""
+    return dict(sorted((COMMANDS | {name: _load(entry) for name, entry in _announced().items()}).items()))
+
+
+def _announced() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    found = {entry.name: entry.load() for entry in entry_points(group="minibroker.commands")}
-    return dict(sorted((COMMANDS | found).items()))
+    return {entry.name: entry for entry in entry_points(group="minibroker.commands")}
+
+
+def _load(entry: EntryPoint) -> Command:
+    """The command of an entry point; one with a `problem` when it cannot be loaded, whatever was raised."""
+    try:
+        command: Command = entry.load()
+    except Exception as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        return Command(entry.module, f"cannot be loaded: {problem}", problem=problem)
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,11 +106,15 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
         return lambda: _say(_version())
     if name in ("--help", "-h"):
         return lambda: _say(_usage())
-    known = commands()  # asked of the installed packages, which takes longer than to find a command of this one
-    if name in known:
-        return _loaded(name, known[name], arguments[1:])
+    announced = _announced()  # asked of the installed packages, which takes longer than to find a command of this one
+    if name in announced:
+        command = _load(announced[name])
+        if not command.problem:
+            return _loaded(name, command, arguments[1:])
+        say(f"minibroker: the command {name!r} {command.help}", to=sys.stderr)
+        return lambda: EXIT_USAGE
 
-    wrong = [f"minibroker: unknown command {name!r}{near(name, known)}"] if name else []
+    wrong = [f"minibroker: unknown command {name!r}{near(name, COMMANDS | announced)}"] if name else []
     say(*wrong, *_usage().splitlines(), to=sys.stderr)
     return lambda: EXIT_USAGE
 

@@ -6,12 +6,14 @@ import gc
 import logging
 import os
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from packages import PROJECT
 from sampling import SAMPLE, WHOLE
 
 # How long one example takes says nothing about the code on a machine that does other things as well.
@@ -29,6 +31,14 @@ if of_modules := getattr(providers, "_get_local_constants", None):
 MOST_PROCESSES = 8  # each collects every test
 TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
 """Directories in which every test has a marker that the default tests leave out; tests/test_architecture.py looks."""
+
+
+def pytest_configure() -> None:
+    """Commands are found in what is installed, and an editable install keeps those it was made with."""
+    announced = PROJECT["project"]["entry-points"]["minibroker.commands"]
+    installed = {entry.name: entry.value for entry in entry_points(group="minibroker.commands")}
+    if installed and announced.items() > installed.items():
+        raise pytest.UsageError("the commands in pyproject.toml are not installed: run `pip install --no-deps -e .`")
 
 
 @pytest.hookimpl(tryfirst=True)

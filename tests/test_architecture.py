@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from packages import PACKAGES, PLACES, ROOT, TOPS
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ROOMS = next(contract["layers"] for contract in CONTRACTS if contract.get("exhaustive"))
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,11 +39,11 @@ def test_every_storage_module_but_the_disk_is_in_the_contract_about_io() -> None
 def test_imports_inside_functions_are_where_the_page_says_why() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Imports inside functions")[2].partition("\n## ")[0]
-    named = re.findall(r"`((?:minibroker|protocol|storage|pipeline)/[\w./]+)`", table)
+    named = re.findall(r"`((?:minibroker|protocol|storage|pipeline|lab)/[\w./]+)`", table)
     found = {
         path.relative_to(ROOT).as_posix()
-        for package in ("minibroker", "protocol", "storage", "pipeline")
-        for path in (ROOT / package).rglob("*.py")
+        for folder in PACKAGES.values()
+        for path in folder.rglob("*.py")
         if inside_functions(path)
     }
     assert {file for file in found if not any(file == name or file.startswith(f"{name}/") for name in named)} == set()
@@ -58,12 +58,10 @@ def test_every_import_inside_a_function_spares_its_module_a_load() -> None:
     assert useless == []
 
 
-PACKAGES = {"minibroker": ".", "minibroker_protocol": "protocol", "minibroker_storage": "storage",
-            "minibroker_pipeline": "pipeline"}  # fmt: skip
 SOURCES = {
-    ".".join(path.relative_to(ROOT / folder).with_suffix("").parts).removesuffix(".__init__"): path
-    for package, folder in PACKAGES.items()
-    for path in (ROOT / folder / package).rglob("*.py")
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in PACKAGES.values()
+    for path in folder.rglob("*.py")
 }
 Import = ast.Import | ast.ImportFrom
 
@@ -190,7 +188,13 @@ BREACHES = {
         "minibroker/coordinators/hashing.py", "from minibroker.server import watchdog", "the rooms of minibroker"
     ),
     "a broker that knows the pipeline": (
-        "minibroker/handlers/table.py", "import minibroker_pipeline.reading", "four packages"
+        "minibroker/handlers/table.py", "import minibroker_pipeline.reading", "five packages"
+    ),
+    "a broker that knows the laboratory": (
+        "minibroker/testing/embedded.py", "import minibroker_lab.judge.scripts", "five packages"
+    ),
+    "a pipeline that knows the laboratory": (
+        "pipeline/minibroker_pipeline/demo.py", "import minibroker_lab.judge.scripts", "five packages"
     ),
     "Spark in the rules": ("minibroker/rules/rules.py", "import pyarrow", "the rules need no Spark"),
     "a room without a name": ("minibroker/attic/__init__.py", "", "the rooms of minibroker"),
@@ -201,7 +205,7 @@ BREACHES = {
 @pytest.mark.parametrize("breach", BREACHES)
 def test_a_planted_breach_is_found(breach: str, tmp_path: Path) -> None:
     pytest.importorskip("importlinter", reason="the extra `check` is not installed")
-    for name in ("minibroker", "protocol", "storage", "pipeline", "pyproject.toml"):
+    for name in (*TOPS, "pyproject.toml"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -212,7 +216,7 @@ def test_a_planted_breach_is_found(breach: str, tmp_path: Path) -> None:
     place.parent.mkdir(exist_ok=True)
     before = place.read_text() if place.exists() else ""
     place.write_text(f"{before}\n{line}\n")
-    paths = ":".join(str(tmp_path / part) for part in ("", "protocol", "storage", "pipeline"))
+    paths = ":".join(str(tmp_path / place.relative_to(ROOT)) for place in PLACES)
     program = "import sys; from importlinter.cli import lint_imports_command as c; sys.exit(c())"
     done = subprocess.run(
         [sys.executable, "-c", program, "--no-cache"],

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from broker import installed_command
 from free_ports import free_port
+from packages import TOPS
 from reference import TABLES, rewritten
 
 from minibroker.cli import commands
@@ -44,7 +45,7 @@ PAGES = sorted(
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(?P<language>[a-z]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(minibroker [a-z][^`]*)`(?!`)")
-PATH = re.compile(r"`((?:(?:minibroker|protocol|storage|pipeline|tests|tools)/[\w./-]+)|[\w./-]+\.py)`")
+PATH = re.compile(r"`((?:(?:minibroker|protocol|storage|pipeline|lab|tests|tools)/[\w./-]+)|[\w./-]+\.py)`")
 ELSEWHERE = {"kafka_N.py", "kafka_O.py", "sender.py"}
 """Files of a release to come, and of kafka-python."""
 PICTURES_OF_README = {ROOT / "docs" / "images" / "page.png"}
@@ -121,7 +122,7 @@ def files() -> frozenset[str]:
     """Files of the sources, and the folders they are in, from the root of the repository."""
     found = [
         path.relative_to(ROOT)
-        for top in ("minibroker", "protocol", "storage", "pipeline", "tests", "tools", "docs", "docker", "benchmarks")
+        for top in (*TOPS, "tests", "tools", "docs", "docker", "benchmarks")
         for path in ROOT.joinpath(top).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     ]

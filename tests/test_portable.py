@@ -39,10 +39,10 @@ sys.platform = "win32"
 """
 
 EVERY_MODULE = """
-import minibroker, minibroker_pipeline, minibroker_protocol, minibroker_storage
+import minibroker, minibroker_lab, minibroker_pipeline, minibroker_protocol, minibroker_storage
 wanted = {"pyspark", "testcontainers", "confluent_kafka", "aiokafka"}  # of extras that need not be installed
 count = 0
-for package in (minibroker, minibroker_pipeline, minibroker_protocol, minibroker_storage):
+for package in (minibroker, minibroker_lab, minibroker_pipeline, minibroker_protocol, minibroker_storage):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if module.name.endswith("__main__"):
             continue

@@ -25,8 +25,8 @@ from website import __main__ as website
 from website import answers, playground
 from website.markdown_pages import DeadLink, Pages
 
-from minibroker.conformance.results import Result, Status
-from minibroker.conformance.scenario import KAFKA, Scenario, bundled
+from minibroker_lab.conformance.results import Result, Status
+from minibroker_lab.conformance.scenario import KAFKA, Scenario, bundled
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +237,8 @@ RUN_A_SEED = """
 import logging, sys
 sys.path.insert(0, sys.argv[1])
 logging.disable(logging.CRITICAL)
-from minibroker.simulation.command import tell
-from minibroker.simulation.run import simulate
+from minibroker_lab.simulation.command import tell
+from minibroker_lab.simulation.run import simulate
 sys.exit(tell(simulate(91, telling=True)))
 """
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from recorded_runs import load
 
-from minibroker.conformance.scenario import bundled
-from minibroker.museum.cases import read_all
+from minibroker_lab.conformance.scenario import bundled
+from minibroker_lab.museum.cases import read_all
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "what-kafka-does.md"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.client.security import read_security
-from minibroker.conformance import cli
-from minibroker.conformance.cluster import ClusterUnderTest
-from minibroker.conformance.paths import plain
-from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import KAFKA, Step, every_step, load
+from minibroker_lab.conformance import cli
+from minibroker_lab.conformance.cluster import ClusterUnderTest
+from minibroker_lab.conformance.paths import plain
+from minibroker_lab.conformance.runner import Options, ScenarioRun
+from minibroker_lab.conformance.scenario import KAFKA, Step, every_step, load
 
 PASSED, FAILED = 0, 1
 _NEWEST = "expect"

@@ -17,7 +17,7 @@ from api_reference import api_actions, api_commands, api_python, fault_actions
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
-from minibroker.museum.cases import Case, Measured, read_all
+from minibroker_lab.museum.cases import Case, Measured, read_all
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
@@ -176,7 +176,7 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
 
 def judge_codes_table() -> str:
     """The error codes that a search draws."""
-    from minibroker.judge.draw import APPLIED, REFUSED
+    from minibroker_lab.judge.draw import APPLIED, REFUSED
 
     rows = [(api, codes, APPLIED.get(api, ())) for api, codes in REFUSED.items()]
     lines = ["| API | without the change | after the change |", "|---|---|---|"]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from minibroker.demo.progress import Progress
 from minibroker.kernel.arguments import from_1
+from minibroker.kernel.demo_progress import Progress
 from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.words import fail
 from minibroker.output import say

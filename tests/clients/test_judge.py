@@ -12,7 +12,7 @@ from judge_page import PAGE, SEMANTICS, columns, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, release
 
 from minibroker.cli import main
-from minibroker.judge.scripts import bundled
+from minibroker_lab.judge.scripts import bundled
 
 pytestmark = pytest.mark.clients
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.cli import main
-from minibroker.museum.cases import Case, read_all
+from minibroker_lab.museum.cases import Case, read_all
 
 pytestmark = pytest.mark.clients
 

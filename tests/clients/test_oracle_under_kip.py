@@ -8,7 +8,7 @@ import pytest
 from broker import start_minibroker
 from seeds import ROOT, SEEDS
 
-from minibroker.conformance import cli
+from minibroker_lab.conformance import cli
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -20,7 +20,7 @@ SHORT_EXPIRY = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
 
-RECORDED = sorted((ROOT / "minibroker" / "conformance" / "scenarios").glob("[01][0-9]-*.yaml"))[:11]
+RECORDED = sorted((ROOT / "lab" / "minibroker_lab" / "conformance" / "scenarios").glob("[01][0-9]-*.yaml"))[:11]
 """What was recorded of Apache Kafka; the files after these have expectations of their own for `kip`."""
 
 DIFFER = {

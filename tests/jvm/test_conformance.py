@@ -10,8 +10,8 @@ from leftovers import left_on, said_to_stay
 from real_kafka import RealKafka, real_kafka
 from restart import end, restart_command, start
 
-from minibroker.conformance import cli
-from minibroker.conformance.scenario import KAFKA, bundled
+from minibroker_lab.conformance import cli
+from minibroker_lab.conformance.scenario import KAFKA, bundled
 
 
 @pytest.mark.jvm

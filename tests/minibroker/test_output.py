@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import ast
 import io
-from pathlib import Path
 
 import pytest
+from packages import PACKAGES, ROOT
 
 from minibroker.output import printable, say, write_out
 
-ROOT = Path(__file__).parents[2]
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b[31m\r\n2026-01-01 forged\x9b31m\u2028\u202egnp.exe\ud800\t"
 
 
@@ -36,8 +35,8 @@ def test_nothing_else_prints() -> None:
     """A line of `say` is printable; `print` would pass on what a client, a file or another broker has sent."""
     sources = [
         source
-        for package in ("minibroker", "protocol", "storage", "pipeline")
-        for source in (ROOT / package).rglob("*.py")
+        for folder in PACKAGES.values()
+        for source in folder.rglob("*.py")
         if any(word in source.read_text(encoding="utf-8") for word in ("print(", "stdout.write("))
     ]
     found = {

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packages import PACKAGES, ROOT
 
 from minibroker_storage.os_disk import OsLock
 from minibroker_storage.private_files import (
@@ -17,7 +18,6 @@ from minibroker_storage.private_files import (
     user_cache,
 )
 
-ROOT = Path(__file__).parents[2]
 SECRET = "ssh-ed25519 AAAA somebody@home\n"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners, and few may make links")
 
@@ -163,11 +163,7 @@ def test_temporary_and_cache_directories_have_one_place() -> None:
     """Names in a temporary or cache directory are made by the modules that check owners, or by mkdtemp and mkstemp."""
     named = ("gettempdir", "mktemp", "XDG_CACHE_HOME", '".cache"', '"/tmp')
     allowed = {"storage/minibroker_storage/private_files.py", "minibroker/server/data_dir.py"}
-    sources = [
-        source
-        for package in ("minibroker", "storage", "protocol", "pipeline", "tools")
-        for source in (ROOT / package).rglob("*.py")
-    ]
+    sources = [source for folder in (*PACKAGES.values(), ROOT / "tools") for source in folder.rglob("*.py")]
     assert len(sources) > 300
     found = {
         source.relative_to(ROOT).as_posix()

@@ -8,7 +8,7 @@ from pathlib import Path
 from defects import DEFECTS
 from seeds import SEEDS
 
-from minibroker.conformance.scenario import EXPECTATIONS, bundled
+from minibroker_lab.conformance.scenario import EXPECTATIONS, bundled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "conformance.md"

@@ -18,12 +18,12 @@ from broker import start_minibroker
 from defects import DEFECTS
 from restart import restart, restartable_minibroker
 
-from minibroker.conformance.cluster import ClusterUnderTest
-from minibroker.conformance.failure import ScenarioFailed
-from minibroker.conformance.results import Result, Status
-from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled
-from minibroker.conformance.schedule import run_all
+from minibroker_lab.conformance.cluster import ClusterUnderTest
+from minibroker_lab.conformance.failure import ScenarioFailed
+from minibroker_lab.conformance.results import Result, Status
+from minibroker_lab.conformance.runner import Options, ScenarioRun
+from minibroker_lab.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled
+from minibroker_lab.conformance.schedule import run_all
 
 SETTINGS = {
     "producer.id.expiration.ms": 4000,

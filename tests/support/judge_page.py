@@ -20,8 +20,8 @@ from typing import Any
 from judged_applications import CLIENTS, OLD, command_of, release, verdicts
 from toolchain import tool
 
-from minibroker.judge.scripts import bundled, load
-from minibroker.museum.clients import ClientError
+from minibroker_lab.judge.scripts import bundled, load
+from minibroker_lab.museum.clients import ClientError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"

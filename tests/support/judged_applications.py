@@ -20,7 +20,7 @@ from jvm import JVM_TIER, compile_java, java_command
 from toolchain import TESTS, go_program, node_program
 
 from minibroker.cli import main
-from minibroker.museum.clients import program
+from minibroker_lab.museum.clients import program
 
 PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
 JAVA, NODE = "Java", "kafkajs"

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from minibroker.conformance import scenario as scenarios
-from minibroker.conformance.cluster import ClusterUnderTest
-from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step, parse
+from minibroker_lab.conformance import scenario as scenarios
+from minibroker_lab.conformance.cluster import ClusterUnderTest
+from minibroker_lab.conformance.runner import Options, ScenarioRun
+from minibroker_lab.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step, parse
 
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\

@@ -31,12 +31,12 @@ from real_kafka import RealKafka
 from recorded_runs import ROOT, RecordedRun
 from restart import end, restart, start
 
-from minibroker.conformance.cluster import ClusterUnderTest
-from minibroker.conformance.results import Result, Status
-from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, Scenario, bundled
-from minibroker.conformance.schedule import run_all
 from minibroker.version import __version__
+from minibroker_lab.conformance.cluster import ClusterUnderTest
+from minibroker_lab.conformance.results import Result, Status
+from minibroker_lab.conformance.runner import Options, ScenarioRun
+from minibroker_lab.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, Scenario, bundled
+from minibroker_lab.conformance.schedule import run_all
 
 START_SECONDS = 20.0
 JOBS = 4

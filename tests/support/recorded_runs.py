@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from minibroker.conformance.results import Result, Status
-from minibroker.conformance.scenario import Scenario, bundled
+from minibroker_lab.conformance.results import Result, Status
+from minibroker_lab.conformance.scenario import Scenario, bundled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATA: Final = ROOT / "benchmarks" / "results" / "conformance.json"

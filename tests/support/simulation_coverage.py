@@ -34,7 +34,7 @@ from minibroker_protocol.records import iter_batches
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.simulation.world import World
+    from minibroker_lab.simulation.world import World
 
 MACHINES = ("transaction", "producer", "partition", "group")
 _GROUP_REQUESTS = (
@@ -48,7 +48,7 @@ _GROUP_REQUESTS = (
 
 
 class Coverage:
-    """Looks at brokers when they take up a request; changes nothing (`minibroker.simulation.world.Coverage`)."""
+    """Looks at brokers when they take up a request; changes nothing (`minibroker_lab.simulation.world.Coverage`)."""
 
     def __init__(self, world: World) -> None:
         self._counts = world.history.counts

@@ -25,9 +25,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
+from packages import ROOT, TOPS
 
-ROOT = Path(__file__).parent.parent.parent
-SOURCES = ("minibroker", "protocol", "storage", "pipeline")
+SOURCES = TOPS
 FILE = "MUTANTS_RECORDING"
 MARKS = "__blocks_that_ran__"
 _COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)

@@ -14,6 +14,8 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Any
 
+from packages import PLACES
+
 from .coverage_map import CoverageMap, test_folder
 from .planting import ROOT, Mutant, changed
 from .recording import SOURCES
@@ -33,7 +35,7 @@ class Collected:
     def __init__(self, copy: Path, arguments: list[str]) -> None:
         requests, self._requests = os.pipe()
         answers, writer = os.pipe()
-        paths = [*(str(copy / name) for name in ("protocol", "storage", "pipeline")), str(copy), str(ROOT / "tools")]
+        paths = [*(str(copy / place.relative_to(ROOT)) for place in PLACES), str(ROOT / "tools")]
         self.output = copy.parent / "output"
         said = self.output.open("w")
         self._process = subprocess.Popen(

@@ -15,7 +15,7 @@ import recorded_runs
 import reference
 
 from minibroker import program
-from minibroker.museum.matrix import as_html, as_json
+from minibroker_lab.museum.matrix import as_html, as_json
 from website import answers, playground
 from website.markdown_pages import DeadLink, Page, Pages
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from recorded_runs import RecordedRun
 from seeds import SEEDS
 
-from minibroker.conformance.scenario import EXPECTATIONS, KIP, Scenario, Step, bundled, every_step
+from minibroker_lab.conformance.scenario import EXPECTATIONS, KIP, Scenario, Step, bundled, every_step
 from website.markdown_pages import Page
 
 PATH: Final = "answers.html"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
@@ -83,6 +84,28 @@ def test_every_command_has_its_parts(name: str) -> None:
     module = import_module(commands()[name].module)
     module.add_arguments(argparse.ArgumentParser())
     assert callable(module.run)
+
+
+def test_a_command_that_cannot_be_loaded_is_listed_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other packages announce commands; one that is broken, or lacks what it imports, takes no other with it."""
+    broken = [
+        EntryPoint("away", "minibroker_away.commands:AWAY", "minibroker.commands"),
+        EntryPoint("audit", "minibroker.cli:NOTHING", "minibroker.commands"),
+    ]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: EntryPoints(broken).select(group=group))
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert "  away          cannot be loaded: ModuleNotFoundError: No module named 'minibroker_away'" in listed
+    assert "  serve         run a broker" in listed
+    assert main(["audit", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "minibroker: the command 'audit' cannot be loaded: "
+        "AttributeError: module 'minibroker.cli' has no attribute 'NOTHING'\n"
+    )
+    assert main(["awai"]) == 2
+    assert "unknown command 'awai', did you mean away?" in capsys.readouterr().err
 
 
 def test_asking_for_the_version_loads_next_to_nothing() -> None:

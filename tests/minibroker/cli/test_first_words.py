@@ -11,11 +11,11 @@ import pytest
 from minibroker.cli import main
 from minibroker.client.security import LoginFailed, scram
 from minibroker.config.types import ConfigError
-from minibroker.conformance.scenario import bundled
 from minibroker.kernel import extras
 from minibroker.kernel.extras import _MODULES, hint, install
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
+from minibroker_lab.conformance.scenario import bundled
 from minibroker_protocol.records import Record, build_batch
 
 ROOT = Path(__file__).resolve().parents[3]

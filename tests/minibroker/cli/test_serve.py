@@ -454,7 +454,7 @@ def test_starting_loads_nothing_it_does_not_need_yet(tmp_path: Path) -> None:
         "from minibroker.server.service import Service; s = Service(make_options()); loop = asyncio.new_event_loop();"
         "run = loop.run_until_complete; run(s.start()); loaded = set(sys.modules); run(s.stop()); loop.close();"
         "needless = {'structlog', 'rich', 'crc32c', 'cramjam', 'difflib', 'uuid', 'yaml', 'concurrent.futures.thread',"
-        "'minibroker.demo', 'minibroker.conformance', 'minibroker.testing'} & loaded; assert not needless, needless"
+        "'minibroker_lab', 'minibroker_pipeline', 'minibroker.testing'} & loaded; assert not needless, needless"
     )
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), TMPDIR=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)

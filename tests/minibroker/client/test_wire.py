@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from minibroker.client.connection import Connection
-from minibroker.conformance.failure import ConnectionClosed, NoResponse, ScenarioFailed
+from minibroker_lab.conformance.failure import ConnectionClosed, NoResponse, ScenarioFailed
 
 
 @pytest.fixture

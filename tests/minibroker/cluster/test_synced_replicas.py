@@ -8,7 +8,7 @@ import pytest
 from held_executor import HeldExecutor
 from many_brokers import ManyBrokers
 
-from minibroker.simulation.machine import MachineDisk
+from minibroker_lab.simulation.machine import MachineDisk
 from minibroker_protocol.messages.produce import ProduceResponse
 from minibroker_protocol.records import Record, build_batch
 

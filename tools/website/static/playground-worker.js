@@ -7,8 +7,8 @@ import contextlib, io, json, sys
 sys.path.insert(0, "/minibroker")
 import logging
 logging.disable(logging.CRITICAL)
-from minibroker.simulation.command import as_trace, tell
-from minibroker.simulation.run import simulate
+from minibroker_lab.simulation.command import as_trace, tell
+from minibroker_lab.simulation.run import simulate
 
 def story(seed):
     said = io.StringIO()

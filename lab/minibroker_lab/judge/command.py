@@ -1,0 +1,195 @@
+"""The command `minibroker judge`: a broker, failures, the user's command, and whether exactly-once held."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import math
+import shlex
+import sys
+import time
+from dataclasses import replace
+
+from minibroker.config.settings import parse_assignment
+from minibroker.config.types import ConfigError
+from minibroker.kernel.arguments import directory, duration, from_1
+from minibroker.kernel.words import reason
+from minibroker.output import say
+from minibroker.server.options import parse_topic
+from minibroker.server.service import StartError
+from minibroker.testing.reports import add_report_arguments, write_reports
+from minibroker_lab.judge.draw import footprint
+from minibroker_lab.judge.files import NAME, makers, save_trace
+from minibroker_lab.judge.history import HistoryError
+from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
+from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
+from minibroker_lab.judge.search import Search
+from minibroker_lab.judge.trial import Task, try_out
+
+EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
+ALL = "all"
+_TIMEOUT_SECONDS = 120.0
+_MINUTES = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Run COMMAND with BOOTSTRAP_SERVERS naming a new broker on which a script of failures acts, and judge whether "
+        "exactly-once held. Exit status: 0 it held, 1 it was broken, 2 it could not be decided."
+    )
+    parser.add_argument(
+        "--script",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help=f"failures: {', '.join(bundled())}, all of these (all), or a .toml file; may be repeated (default: calm)",
+    )
+    parser.add_argument(
+        "--history", metavar="FILE", help="the client's history, as JSON lines (default: $MINIBROKER_HISTORY)"
+    )
+    parser.add_argument(
+        "--lineage",
+        action="append",
+        default=[],
+        metavar="IN=OUT",
+        help="check that each committed record of topic IN is in topic OUT once, by its value",
+    )
+    parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic")
+    parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=_TIMEOUT_SECONDS,
+        metavar="S",
+        help="maximum time of the command (default: %(default)g s)",
+    )
+    parser.add_argument(
+        "--repeat", type=from_1, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+    )
+    parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
+    add_report_arguments(parser, NAME)
+    parser.add_argument(
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+    )
+    search = parser.add_argument_group("search", "random scripts, one a run, instead of --script")
+    search.add_argument(
+        "--search", action="store_true", help="look for a script that breaks exactly-once, and make it smaller"
+    )
+    search.add_argument(
+        "--minutes", type=duration, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
+    )
+    search.add_argument("--runs", type=from_1, metavar="N", help="scripts to draw")
+    search.add_argument("--seed", type=int, default=1, metavar="S", help="of the first script (default: %(default)s)")
+    search.add_argument(
+        "--found", type=directory, default=directory("."), metavar="DIR", help="where scripts are written (.)"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when exactly-once held under every script that applies, 1 when it was broken, 2 when that could not be
+    decided."""
+    verdicts: list[Judged] = []
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    try:
+        if arguments.search:
+            return _search(arguments, started)
+        if arguments.minutes or arguments.runs:
+            raise ScriptError("--minutes and --runs go with --search")
+        scripts = [load(name) for name in _names(arguments.script)]
+        task = _task(arguments)
+        runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
+        for number, script in enumerate(runs, 1):
+            verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
+            say(*lines(verdicts[-1]), flush=True)
+            save_trace(verdicts[-1], arguments.traces, script.name)
+            if not verdicts[-1].run.exchanges:
+                break  # no other script would find more
+        _report(arguments, verdicts, started)
+    except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
+        say(f"minibroker: {reason(error)}", to=sys.stderr)
+        return EXIT_UNDECIDED
+    outcomes = [one.outcome for one in verdicts]
+    if len(verdicts) > 1:
+        say(*_rates([script.name for script in scripts], outcomes, arguments.repeat))
+    if BROKEN in outcomes:
+        return EXIT_BROKEN
+    return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str) -> None:
+    made = makers(verdicts, shlex.join(arguments.command), started)
+    for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
+        say(f"wrote {path}")
+
+
+def _search(arguments: argparse.Namespace, started: str) -> int:
+    """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
+    if arguments.script:
+        raise ScriptError("--search draws its scripts: leave out --script")
+    minutes = arguments.minutes or (math.inf if arguments.runs else _MINUTES)
+    end = time.monotonic() + minutes * 60
+    task = _task(arguments)
+    search = Search(
+        lambda script: try_out(task, script, script.name),
+        arguments.repeat,
+        lambda: time.monotonic() >= end,
+        arguments.found,
+    )
+    calm = search.calm()
+    if calm.outcome != HELD:
+        say(*lines(calm))
+        return EXIT_BROKEN if calm.outcome == BROKEN else EXIT_UNDECIDED
+    seen = footprint(calm.run.exchanges)
+    if not seen.versions:
+        raise ScriptError("the command sends no request that a search can make fail")
+    seeds = itertools.count(arguments.seed)
+    try:
+        search.run(itertools.islice(seeds, arguments.runs), seen)
+    finally:
+        say(*search.table(), flush=True)
+    for one in search.found:
+        save_trace(one.judged, arguments.traces, one.name)
+    _report(arguments, [one.judged for one in search.found], started)
+    return EXIT_BROKEN if search.found else EXIT_HELD if search.held else EXIT_UNDECIDED
+
+
+def _run_of(script: Script, number: int, repeat: int) -> Script:
+    return replace(script, name=f"{script.name}-{number + 1}") if repeat > 1 else script
+
+
+def _rates(names: list[str], outcomes: list[str], repeat: int) -> list[str]:
+    """With several runs a line for each script with its rate; then how often each outcome was."""
+    told = []
+    if repeat > 1:
+        width = max(map(len, names))
+        for at, name in enumerate(names):
+            own = outcomes[at * repeat : (at + 1) * repeat]
+            rates = [f"{said} {own.count(said)} of {len(own)}" for said in dict.fromkeys(own)]
+            told += [f"{name:<{width}}  {', '.join(rates)}"] if own else []
+    totals = [HELD, BROKEN, UNDECIDED, *([NOT_APPLICABLE] if NOT_APPLICABLE in outcomes else [])]
+    return [*told, ", ".join(f"{outcomes.count(said)} {said}" for said in totals)]
+
+
+def _names(given: list[str]) -> list[str]:
+    names = given or ["calm"]
+    return [one for name in names for one in (bundled() if name == ALL else [name])]
+
+
+def _task(arguments: argparse.Namespace) -> Task:
+    broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
+    config = dict(parse_assignment(text) for text in arguments.config)
+    lineage = [_lineage(text) for text in arguments.lineage]
+    return Task(
+        arguments.command, arguments.timeout, broker, config, arguments.history, lineage, any_status=arguments.any_exit
+    )
+
+
+def _lineage(text: str) -> tuple[str, str]:
+    source, equals, target = text.partition("=")
+    if not equals or not source or not target:
+        raise ScriptError(f"expected IN=OUT, got {text!r}")
+    return source, target

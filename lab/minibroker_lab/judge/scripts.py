@@ -1,0 +1,141 @@
+"""Scripts of failures: TOML files, the bundled ones in the folder `scripts`.
+
+A script has ``about`` (one line), ``brokers`` (how many it needs, default 1; topics have a replica on each) and any
+number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
+has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
+broker clock moves on, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
+answered since the command began, and then it is let go.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from minibroker.faults.rules import rule_from, rule_to
+from minibroker.handlers.table import rows
+from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import near, reason
+
+_SUFFIX = ".toml"
+_MOST_BROKERS = 9
+_DEFAULTS = {"nth": 1, "times": 1, "probability": 1.0, "seed": 0}
+
+
+class ScriptError(ValueError):
+    """A script that cannot be; the text is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request. until, times: what it
+    is held for. Neither: it is not let go."""
+
+    rule: Mapping[str, Any]
+    advance_ms: int = 0
+    until: str = ""
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is done to a broker while a client works with it. brokers: how many it needs."""
+
+    name: str
+    about: str
+    steps: tuple[Step, ...]
+    brokers: int = 1
+
+
+def bundled() -> list[str]:
+    """Names of the scripts that come with the package."""
+    found = [file.name for file in files("minibroker_lab.judge").joinpath("scripts").iterdir()]
+    return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+
+
+def load(name: str) -> Script:
+    """A bundled script by its name, another one by its file. Raises ScriptError."""
+    if name in bundled():
+        text = files("minibroker_lab.judge").joinpath("scripts", name + _SUFFIX).read_text(encoding="utf-8")
+        return parse(text, name)
+    path = Path(name)
+    if path.suffix != _SUFFIX:
+        others = f"; there are {', '.join(bundled())}, or name a {_SUFFIX} file"
+        raise ScriptError(f"there is no script {name!r}{near(name, bundled()) or others}")
+    try:
+        return replace(parse(path.read_text(encoding="utf-8"), name), name=path.stem)
+    except OSError as error:
+        raise ScriptError(reason(error)) from None
+    except UnicodeDecodeError as error:
+        raise ScriptError(f"{name}: {error}") from None
+
+
+def parse(text: str, name: str) -> Script:
+    """A script from TOML. Raises ScriptError."""
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScriptError(f"{name}: {error}") from None
+    about, faults, brokers = given.pop("about", ""), given.pop("fault", []), given.pop("brokers", 1)
+    if given:
+        raise ScriptError(f"{name}: a script has about, brokers and fault, not {next(iter(given))}")
+    if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
+        raise ScriptError(f"{name}: brokers is a number from 1 to {_MOST_BROKERS}, not {brokers!r}")
+    if not isinstance(about, str) or not isinstance(faults, list):
+        raise ScriptError(f"{name}: about is a text, and each fault begins with [[fault]]")
+    steps = []
+    for number, fault in enumerate(faults, 1):
+        try:
+            steps.append(step(dict(fault)))
+        except (FaultError, TypeError, ValueError) as error:
+            raise ScriptError(f"{name}: fault {number}: {error}") from None
+    return Script(name, about, tuple(steps), brokers)
+
+
+def step(fault: dict[str, Any]) -> Step:
+    """A ``[[fault]]``. Raises FaultError, TypeError, ValueError."""
+    meanwhile = fault.pop("meanwhile", None)
+    rule = rule_to(rule_from(fault))
+    if meanwhile is None:
+        return Step(rule)
+    apis = [row.name for row in rows().values()]
+    known = {"advance_ms", "until", "times"}
+    if not isinstance(meanwhile, dict) or not meanwhile or meanwhile.keys() - known:
+        raise FaultError("meanwhile is a table with advance_ms, or with until and times")
+    numbers = [meanwhile.get("advance_ms", 1), meanwhile.get("times", 1)]
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in numbers):
+        raise FaultError("meanwhile has advance_ms and times, numbers of 1 or more")
+    if ("until" in meanwhile) == ("advance_ms" in meanwhile) or ("times" in meanwhile and "until" not in meanwhile):
+        raise FaultError("meanwhile has either advance_ms or until, the latter with times")
+    if "until" in meanwhile and meanwhile["until"] not in apis:
+        raise FaultError(f"there is no API {meanwhile['until']!r}{near(str(meanwhile['until']), apis)}")
+    if rule["action"]["name"] != "hold":
+        raise FaultError("meanwhile needs the action hold")
+    return Step(rule, meanwhile.get("advance_ms", 0), meanwhile.get("until", ""), meanwhile.get("times", 1))
+
+
+def as_toml(script: Script) -> str:
+    """The file of a script, without what is the default."""
+    lines = [f"about = {json.dumps(script.about)}", *([f"brokers = {script.brokers}"] if script.brokers > 1 else [])]
+    for one in script.steps:
+        held = {"advance_ms": one.advance_ms} if one.advance_ms else {"until": one.until, "times": one.times}
+        meanwhile = {"meanwhile": held} if one.advance_ms or one.until else {}
+        lines += ["", "[[fault]]"]
+        lines += [
+            f"{name} = {_value(value)}"
+            for name, value in {**one.rule, **meanwhile}.items()
+            if value != _DEFAULTS.get(name)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """What a rule has: JSON's texts, numbers and lists are TOML's."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {_value(one)}' for name, one in value.items())} }}"
+    return json.dumps(value)

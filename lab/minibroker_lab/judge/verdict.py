@@ -1,0 +1,228 @@
+"""The verdict: the rules of the audit over the log, the wire and the client's history, and the exchanges they name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from minibroker.rules.rows import Content, Finding, Log, Seen
+from minibroker.rules.rules import (
+    ERROR,
+    RULES,
+    RecordPosition,
+    finding,
+    judge_content,
+    judge_history,
+    judge_lineage,
+    judge_log,
+    judge_logs,
+)
+from minibroker.rules.scan import scan_directory
+from minibroker_lab.judge.exchanges import Exchange, Produced
+from minibroker_lab.judge.history import History, key_of, text_of
+from minibroker_lab.judge.removed import removed_records
+from minibroker_lab.judge.stored import Stored, content_of, read_stored
+from minibroker_storage.disk import Disk
+
+Starts = Mapping[tuple[str, int], int]
+"""Where logs begin, by topic and partition; what is missing below was deleted as asked."""
+
+NO_PROGRESS = "no-progress"
+_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+
+
+class Evidence(NamedTuple):
+    """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic).
+    complete: no exchange was lost. compacted: the topics that compaction may have touched."""
+
+    disk: Disk
+    exchanges: Sequence[Exchange]
+    produced: Sequence[Produced]
+    history: History | None
+    lineage: Sequence[tuple[str, str]]
+    as_of_ms: int
+    complete: bool = True
+    compacted: Collection[str] = ()
+
+
+class BrokenPromise(NamedTuple):
+    """A broken promise, and the exchange that broke it; None when nothing on the wire shows it."""
+
+    finding: Finding
+    exchange: Exchange | None
+
+
+class Verdict(NamedTuple):
+    """broken: the one whose exchange came first leads. noticed: what is lawful and seldom meant, such as offsets of a
+    group that went back."""
+
+    broken: list[BrokenPromise]
+    noticed: list[Finding]
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Every broken promise."""
+    scanned = scan_directory(evidence.disk)
+    transactions = [t for rows in scanned.logs for t in judge_log(rows, as_of_ms=evidence.as_of_ms).transactions]
+    stored = read_stored(evidence.disk, transactions)
+    found = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
+    found += _content(stored)
+    starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
+    removed = removed_records(evidence.produced, stored, evidence.exchanges, transactions, evidence.compacted)
+    found += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
+    if evidence.history is not None:
+        found += _history(evidence.history, stored + removed, starts)
+    for source, target in evidence.lineage:
+        found += _lineage(stored + removed, source, target)
+    link = _Links(evidence, stored)
+    broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
+    for one in found:
+        if one.severity == ERROR:
+            # The wire and the history may both tell of one place.
+            message = "" if one.first_offset >= 0 else one.message
+            broken.setdefault((one.rule, one.log._replace(root=""), one.first_offset, message), link.broken(one))
+    last = len(evidence.exchanges) + 1
+    ordered = sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
+    return Verdict(ordered, [one for one in found if RULES[one.rule].severity != ERROR])
+
+
+def judge_wire(
+    produced: Sequence[Produced],
+    stored: Sequence[Stored],
+    starts: Starts,
+    removed: Sequence[Stored] = (),
+    *,
+    complete: bool = True,
+) -> list[Finding]:
+    """What was sent and answered against what is there.
+
+    `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record is read more
+    often than it was sent, where sending it again after an answer that was lost or an error does not count.
+    removed: acknowledged records that the broker removed lawfully.
+    complete: every Produce there was is among them; otherwise nothing can be said of how often a record was sent.
+    """
+    # An offset has several contents where a deleted topic was created again.
+    contents: dict[tuple[str, int, int], set[tuple[object, ...]]] = defaultdict(set)
+    for row in (*stored, *removed):
+        contents[row.topic, row.partition, row.record.offset].add(row.content[1:])
+    copies: dict[tuple[object, ...], list[Stored]] = defaultdict(list)
+    for one in stored:
+        if one.committed:
+            copies[one.topic, *one.content].append(one)
+    found = []
+    tries: dict[tuple[object, ...], list[Produced]] = defaultdict(list)
+    for sent in produced:
+        for index, record in enumerate(sent.records):
+            tries[sent.topic, *content_of(record)].append(sent)
+            at = (sent.topic, sent.partition, sent.base_offset + index)
+            kept = sent.base_offset >= 0 and at[2] >= starts.get(at[:2], 0)
+            if kept and content_of(record)[1:] not in contents[at]:
+                reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
+                found.append(_of(sent, "lost-record", at[2], reason))
+    for what, every in tries.items():
+        same, meant = copies.get(what, []), _meant(every)
+        if complete and len(same) > meant:
+            offsets = ", ".join(f"{one.topic}-{one.partition}@{one.record.offset}" for one in same)
+            times = "once" if len(every) == 1 else f"{len(every)} times"
+            reason = f"{text_of(same[0].record.value)!r} was sent {times} and is read at {offsets}"
+            found.append(_of(every[min(meant, len(every) - 1)], "duplicate-record", same[meant].record.offset, reason))
+    return found
+
+
+def _meant(tries: Sequence[Produced]) -> int:
+    """How many records were meant by these, which have the same content: a try that failed and the one after it, of the
+    same client, are one."""
+    clients: dict[str, list[Produced]] = defaultdict(list)
+    for one in tries:
+        clients[one.exchange["client_id"]].append(one)
+    answered = (sum(one.base_offset >= 0 for one in own) for own in clients.values())
+    first = (sum(one.exchange is own[0].exchange for one in own) for own in clients.values())
+    return sum(map(max, answered, first))
+
+
+def _of(sent: Produced, rule: str, offset: int, reason: str) -> Finding:
+    log = Log("", sent.topic, sent.partition)
+    return finding(rule, log, reason, producer_id=sent.batch[0], producer_epoch=sent.batch[1], first_offset=offset)
+
+
+def _content(stored: Sequence[Stored]) -> list[Finding]:
+    same: dict[tuple[object, ...], list[Content]] = defaultdict(list)
+    for one in stored:
+        log = Log("", one.topic, one.partition)
+        if one.committed:
+            same[one.content].append(Content(log, one.record.offset, one.batch[0], one.batch[1], one.content))
+    return [found for key, rows in same.items() for found in judge_content(key, rows)]
+
+
+def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list[Finding]:
+    topics = {sent.topic for sent in history.sent}
+    final = [
+        Seen("the log", one.topic, one.partition, one.record.offset, key_of(one.topic, text_of(one.record.value)))
+        for one in stored
+        if one.committed and one.topic in topics
+    ]
+    found = judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
+    return [*found, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
+
+
+def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
+    places: dict[str, dict[str, list[RecordPosition]]] = {source: defaultdict(list), target: defaultdict(list)}
+    for one in stored:
+        if one.committed and one.topic in places:
+            place = RecordPosition(Log("", one.topic, one.partition), one.record.offset)
+            places[one.topic][text_of(one.record.value)].append(place)
+    inputs, outputs = places[source], places[target]
+    return [
+        found
+        for key in {**inputs, **outputs}
+        for found in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+    ]
+
+
+class _Links:
+    """From a finding to the exchange that made it."""
+
+    def __init__(self, evidence: Evidence, stored: Sequence[Stored]) -> None:
+        self._evidence = evidence
+        self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
+
+    def broken(self, found: Finding) -> BrokenPromise:
+        return BrokenPromise(found, self._exchange(found))
+
+    def _exchange(self, found: Finding) -> Exchange | None:
+        if found.rule in ("offset-end", "offset-outcome"):
+            commits = [e for e in self._evidence.exchanges if e["api"] in _COMMITS and not e["errors"]]
+            return commits[-1] if commits else None
+        if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
+            return self._of_value(found.message)
+        if found.rule == NO_PROGRESS:
+            return self._evidence.exchanges[-1] if self._evidence.exchanges else None
+        one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
+        batches = self._evidence.produced
+        if found.rule == "lost-record":  # what the answer names is not what lies there
+            own = [
+                b
+                for b in batches
+                if (b.topic, b.partition) == (found.log.topic, found.log.partition)
+                and 0 <= b.base_offset <= found.first_offset < b.base_offset + len(b.records)
+            ]
+        elif one is not None and one.batch[0] >= 0:
+            own = [b for b in batches if (b.topic, b.partition, b.batch) == (one.topic, one.partition, one.batch)]
+        elif one is not None:
+            own = [b for b in batches if b.topic == one.topic and one.content in map(content_of, b.records)]
+        else:
+            own = [b for b in batches if b.batch[0] == found.producer_id >= 0]
+        if not own:
+            return None
+        # Copies without producer id cannot be told apart: the second try is where it went wrong.
+        return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
+
+    def _of_value(self, message: str) -> Exchange | None:
+        # The rules over histories name a record by its key, or its transaction, and only in their words.
+        history = self._evidence.history or History()
+        meant = {sent.key for sent in history.sent if repr(sent.key) in message or f"{sent.transaction!r} " in message}
+        for one in reversed(self._evidence.produced):
+            if any(key_of(one.topic, text_of(record.value)) in meant for record in one.records):
+                return one.exchange
+        return None

@@ -1,0 +1,128 @@
+"""Many scenarios: a broker that dies, scenarios that are left out, and what is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from restart import restart_command, restartable_minibroker
+
+from minibroker_lab.conformance import cli
+
+pytestmark = pytest.mark.waits
+
+MORTAL = """
+import os
+from minibroker.handlers import dispatch
+from minibroker.cli import main
+serve = dispatch.Dispatcher.dispatch
+def dies_of_heartbeats(self, frame, connection):
+    if bytes(frame[:2]) == b"\\0\\x0c":
+        os._exit(9)
+    return serve(self, frame, connection)
+dispatch.Dispatcher.dispatch = dies_of_heartbeats
+main()
+"""
+"""A minibroker that ends at the first Heartbeat."""
+ASK = "{call: ApiVersions v0, expect: {errorCode: NONE}}"
+DEADLY = "{call: Heartbeat v3, req: {groupId: h, generationId: 1, memberId: m}, outcome: closed}"
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="the test's command restarts a process with signals")
+
+
+def suite(folder: Path, *steps: str) -> str:
+    """A file of scenarios a, b, c …, each with one step."""
+    file = folder / "suite.yaml"
+    file.write_text("\n".join(f"- {{name: {chr(97 + n)}, steps: [{step}]}}" for n, step in enumerate(steps)))
+    return str(file)
+
+
+@pytest.fixture
+def mortal() -> Iterator[list[str]]:
+    """Options: its address, and what starts it."""
+    with restartable_minibroker([], command=[sys.executable, "-c", MORTAL]) as (bootstrap, state):
+        yield ["--bootstrap", bootstrap, "--start-command", restart_command(state)]
+
+
+@POSIX
+def test_the_scenario_that_killed_the_broker_fails_and_the_rest_is_not_run(
+    mortal: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(tmp_path, ASK, DEADLY, ASK, ASK)
+    assert cli.main([*mortal[:2], "--jobs", "1", file]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "ok a",
+        "FAIL b: the broker does not answer any more",
+        "not run c (the broker was gone)",
+        "not run d (the broker was gone)",
+        "1 passed, 1 failed, 2 not run",
+    ]
+
+
+@POSIX
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_a_command_brings_it_back_and_finds_who_it_was(
+    mortal: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    file = suite(tmp_path, ASK, DEADLY, ASK)
+    assert cli.main([*mortal, "--jobs", jobs, file]) == 1
+    *lines, summary = capsys.readouterr().out.splitlines()
+    assert sorted(lines) == ["FAIL b: the broker does not answer any more", "ok a", "ok c"]
+    assert summary == "2 passed, 1 failed"
+
+
+@POSIX
+def test_of_several_at_once_each_may_have_done_it(
+    mortal: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait = "{call: ApiVersions v0, until: {errorCode: INVALID_REQUEST}, within: 20}"
+    file = suite(tmp_path, wait, DEADLY)
+    assert cli.main([*mortal[:2], "--jobs", "2", file]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    said = "the broker does not answer any more; --jobs 1 or --start-command tells which of these it was"
+    assert [line.partition(";")[0] for line in lines[:2]] == [f"FAIL {name}: {said.partition(';')[0]}" for name in "ab"]
+    assert all(said in line for line in lines[:2])
+
+
+@POSIX
+def test_a_command_that_does_not_start_it_leaves_the_rest(
+    mortal: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(tmp_path, DEADLY, ASK)
+    assert cli.main([*mortal[:2], "--start-command", "exit 7", "--jobs", "1", file]) == 3
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == "0 passed, 1 failed, 1 not run"
+    assert "the start command ended with 7" in said.err
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    from minibroker import Minibroker
+
+    with Minibroker(ephemeral=True) as broker:
+        yield broker.bootstrap_servers
+
+
+def test_quiet_prints_what_is_wrong_and_the_counts(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(tmp_path, ASK, ASK.replace("NONE", "INVALID_REQUEST"), ASK)
+    assert cli.main(["--bootstrap", bootstrap, "--quiet", file]) == 1
+    said = capsys.readouterr()
+    wrong, counts = said.out.splitlines()
+    assert wrong.startswith("FAIL b: step 1")
+    assert (counts, said.err) == ("2 passed, 1 failed", "")
+
+
+def test_names_are_skipped(bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = suite(tmp_path, ASK, ASK, ASK)
+    assert cli.main(["--bootstrap", bootstrap, "--skip", "a", "--skip", "[cd]", file]) == 0
+    assert capsys.readouterr().out.splitlines() == ["ok b", "1 passed, 0 failed"]
+
+
+def test_a_name_to_skip_that_nothing_has_is_one_line(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--bootstrap", bootstrap, "--skip", "x", suite(tmp_path, ASK)]) == 2
+    assert capsys.readouterr().err == "minibroker conformance: --skip x: no scenario has such a name\n"

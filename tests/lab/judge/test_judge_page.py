@@ -1,0 +1,22 @@
+"""The tables of docs/how-to/judge.md, which `tests/support/judge_page.py` writes."""
+
+from __future__ import annotations
+
+from judge_page import _said, columns, kept, table
+
+from minibroker_lab.judge.scripts import bundled
+
+
+def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> None:
+    old, new, *_ = columns()
+    cells = {old: dict.fromkeys(bundled(), "held"), new: dict.fromkeys(bundled(), "held")}
+    cells[old] |= {bundled()[0]: _said({"status": None, "broken": [{"rule": "no-progress"}]})}
+    cells[old] |= {bundled()[1]: _said({"status": 0, "broken": [{"rule": "order"}]}), "measured": "2026-11-24"}
+    cells[new] |= {"measured": "2026-11-24"}
+    text = table("kafka", cells)
+    scripts, _, counts = text.partition("\n\n")
+    assert (old in scripts, new in scripts, "no verdict" in scripts) == (False, True, False)
+    assert f"| {old} | {len(bundled()) - 2} | 1 | 1 | 2026-11-24 |" in counts
+    assert not any(f"`{name}`" in counts for name in bundled())
+    read = kept(text, "kafka")
+    assert (read[new], table("kafka", read)) == (cells[new], text)

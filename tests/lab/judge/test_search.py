@@ -1,0 +1,214 @@
+"""Random scripts, the smallest one that breaks a rule, and the command that looks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli import main
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
+from minibroker_lab.judge import command
+from minibroker_lab.judge.draw import Footprint, draw, footprint
+from minibroker_lab.judge.history import HistoryError
+from minibroker_lab.judge.report import Judged
+from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.scripts import Script, as_toml, bundled, load, parse
+from minibroker_lab.judge.search import Search
+from minibroker_lab.judge.verdict import BrokenPromise
+
+CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
+CORE = ["InitProducerId", "Produce", "Produce", "InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn"] * 2
+OLD = {"AddPartitionsToTxn": 1, "EndTxn": 1, "Fetch": 4, "FindCoordinator": 2, "InitProducerId": 1, "Produce": 7}
+NEW = {"EndTxn": 5, "Fetch": 18, "InitProducerId": 5, "ListOffsets": 11, "Metadata": 13, "Produce": 13}
+NAMED = frozenset({"InitProducerId", "AddPartitionsToTxn", "EndTxn", "Produce"})
+SEEDS = range(600)
+
+
+def scripts(seen: Footprint, seeds: Iterable[int] = SEEDS) -> list[Script]:
+    return [draw(seed, seen) for seed in seeds]
+
+
+def test_a_seed_draws_the_same_script_and_another_seed_another_one() -> None:
+    seen = Footprint(CORE, OLD, NAMED)
+    first, again = scripts(seen), scripts(seen)
+    assert first == again
+    assert len({as_toml(script).partition("\n")[2] for script in first}) > len(SEEDS) * 0.9
+
+
+@pytest.mark.parametrize("script", [*map(load, bundled()), *scripts(Footprint(CORE, OLD, NAMED), SEEDS[:100])])
+def test_a_script_that_is_written_is_the_same_when_it_is_read(script: Script) -> None:
+    assert parse(as_toml(script), script.name) == script
+
+
+def drawn(seen: Footprint) -> set[tuple[str, str]]:
+    """API and error code."""
+    rules = [step.rule for script in scripts(seen) for step in script.steps]
+    return {(rule["api"][0], rule["action"]["code"]) for rule in rules if "code" in rule["action"]}
+
+
+def test_only_codes_are_drawn_that_kafka_answers_for_the_version() -> None:
+    old, new = drawn(Footprint(CORE, OLD, NAMED)), drawn(Footprint(CORE, NEW, NAMED))
+    assert ("Produce", "UNKNOWN_TOPIC_OR_PARTITION") in old - new
+    assert ("Produce", "UNKNOWN_TOPIC_ID") in new - old
+    assert ("Produce", "CONCURRENT_TRANSACTIONS") in new - old
+    assert ("Fetch", "KAFKA_STORAGE_ERROR") in new - old
+    plain = drawn(Footprint(CORE, NEW, frozenset()))
+    assert ("Produce", "CONCURRENT_TRANSACTIONS") not in plain
+    assert {code for api, code in plain if api == "InitProducerId"} == {"COORDINATOR_LOAD_IN_PROGRESS"}
+    assert not {code for _, code in old | new} & {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "UNKNOWN_PRODUCER_ID"}
+
+
+def test_a_forgotten_producer_is_the_only_failure_of_its_script() -> None:
+    forgotten = [s for s in scripts(Footprint(CORE, NEW, NAMED)) if "lose_producers" in as_toml(s)]
+    assert forgotten
+    assert {len(script.steps) for script in forgotten} == {1}
+
+
+def test_the_footprint_has_the_exactly_once_requests_that_were_done() -> None:
+    def exchange(api: str, version: int, *errors: str, **request: object) -> dict[str, object]:
+        return {"api": api, "version": version, "errors": list(errors), "request": request}
+
+    seen = footprint(
+        [
+            exchange("ApiVersions", 4),
+            exchange("InitProducerId", 4, "NOT_COORDINATOR", transactional_id="tx"),
+            exchange("InitProducerId", 4, transactional_id="tx"),
+            exchange("Produce", 9, transactional_id=None),
+            exchange("Produce", 10, transactional_id=None),
+            exchange("Fetch", 12),
+        ]
+    )
+    assert seen == Footprint(
+        ["InitProducerId", "Produce", "Produce"],
+        {"Fetch": 12, "InitProducerId": 4, "Produce": 10},
+        frozenset({"InitProducerId"}),
+    )
+
+
+def planted(script: Script) -> Judged:
+    """What a client would come to that sends again, as something new, when an answer to EndTxn was lost twice."""
+    broken = any(
+        s.rule["api"] == ["EndTxn"] and s.rule["action"]["name"] == "drop_reply" and s.rule["times"] > 1
+        for s in script.steps
+    )
+    found = [BrokenPromise(finding("duplicate-record", Log("", "orders", 0), "twice"), None)] if broken else []
+    acted = [{"fault": number, "number": number} for number in range(1, len(script.steps) + 1)]
+    return Judged(JudgedRun(script, status=0, fired=1, exchanges=acted), found)
+
+
+def searched(tmp_path: Path, try_out: Callable[[Script], Judged]) -> Search:
+    search = Search(try_out, 2, lambda: False, tmp_path)
+    search.run(iter(SEEDS), Footprint(CORE, OLD, NAMED))
+    return search
+
+
+def test_what_breaks_is_made_as_small_as_it_still_breaks(tmp_path: Path) -> None:
+    search = searched(tmp_path, planted)
+    for found in search.found:
+        (only,) = found.script.steps
+        assert (only.rule["api"], only.rule["nth"], only.rule["times"]) == (["EndTxn"], 1, 2)
+        assert (found.broken, found.runs) == (2, 2)
+        assert load(str(tmp_path / f"{found.name}.toml")).steps == found.script.steps
+    ways = {str(found.script.steps[0].rule["action"]) for found in search.found}
+    assert len(ways) == len(search.found) == 2  # with the connection, and without
+    assert sum(found.times for found in search.found) > 2
+
+
+def test_a_history_that_cannot_be_read_decides_nothing(tmp_path: Path) -> None:
+    def torn(script: Script) -> Judged:
+        raise HistoryError("line 3 of the history: no JSON")
+
+    search = searched(tmp_path, torn)
+    assert search.table()[0] == f"{len(SEEDS)} runs: 0 held, 0 broken, {len(SEEDS)} undecided, 0 not applicable"
+    assert search.table()[1:] == [f"  undecided {len(SEEDS)}×: line 3 of the history: no JSON"]
+
+
+def options(tmp_path: Path, *more: str) -> list[str]:
+    return ["judge", "--search", "--topic", "orders:1", "--found", str(tmp_path), *more]
+
+
+def first_seed(way: str) -> int:
+    """A seed whose script, for a client that only sends four Produce, has this action first."""
+    seen = Footprint(["Produce"] * 4, {"Produce": 12}, frozenset())
+    return next(n for n in itertools.count() if draw(n, seen).steps[0].rule["action"]["name"] == way)
+
+
+def test_a_client_that_sends_again_without_a_producer_id_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = first_seed("drop_reply")
+    client = [sys.executable, str(CLIENT), "duplicate_record"]
+    status = main(
+        options(
+            tmp_path,
+            "--seed",
+            str(seed),
+            "--runs",
+            "1",
+            "--report",
+            "json",
+            "--report-dir",
+            str(tmp_path),
+            "--",
+            *client,
+        )
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert f"search-{seed}: exactly-once broken" in said
+    assert said[-3:-1] == [
+        "1 run: 0 held, 1 broken, 0 undecided, 0 not applicable",
+        f"  broken 1×: duplicate-record: search-{seed}.toml (1 of 1 run)",
+    ]
+    (step,) = load(str(tmp_path / f"search-{seed}.toml")).steps
+    assert (step.rule["nth"], step.rule["times"]) == (1, 1)
+
+
+def test_a_right_client_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = first_seed("error")
+    client = [sys.executable, str(CLIENT), "right"]
+    more = ["--topic", "in:1", "--topic", "out:1", "--seed", str(seed), "--runs", "2", "--timeout", "30"]
+    assert main(options(tmp_path, *more, "--any-exit", "--", *client)) == 0
+    assert "0 broken" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = itertools.count()
+
+    def until_interrupted(task: object, script: Script, what: str) -> Judged:
+        if next(tries) == 2:
+            raise KeyboardInterrupt
+        done = JudgedRun(
+            script, status=0, fired=1, exchanges=[{"api": "Produce", "version": 9, "errors": [], "request": {}}]
+        )
+        return Judged(done, [])
+
+    monkeypatch.setattr(command, "try_out", until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(options(tmp_path, "--", "client"))
+    assert capsys.readouterr().out == "1 run: 1 held, 0 broken, 0 undecided, 0 not applicable\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--search", "--script", "calm"], "--search draws its scripts: leave out --script"),
+        (["--runs", "2"], "--minutes and --runs go with --search"),
+        (["--search", "--minutes", "0"], "expected a time above 0, got '0'"),
+        (["--search", "--minutes", "nan"], "expected a time above 0, got 'nan'"),
+        (["--search", "--minutes", "ten"], "expected a time above 0, got 'ten'"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main(["judge", *arguments, "--", "client"]) == 2
+    assert said in capsys.readouterr().err

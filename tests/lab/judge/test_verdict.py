@@ -1,0 +1,77 @@
+"""What the wire and the log say of records that were sent more than once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planting import rewound
+
+from minibroker_lab.judge.exchanges import Produced
+from minibroker_lab.judge.stored import Stored
+from minibroker_lab.judge.verdict import Evidence, judge, judge_wire
+from minibroker_protocol.records import Record
+
+_numbers = iter(range(1, 1000))
+
+
+def sent(*values: str, answer: int = -1, client: str = "c") -> Produced:
+    """One Produce; answer: the base offset that came back."""
+    exchange: dict[str, Any] = {"number": next(_numbers), "client_id": client}
+    records = [Record(timestamp=1, value=value.encode()) for value in values]
+    return Produced(exchange, "t", 0, (1, 0, 0), records, answer)
+
+
+def log(*values: str, committed: bool = True) -> list[Stored]:
+    return [
+        Stored("t", 0, (1, 0, 0), Record(timestamp=1, offset=offset, value=value.encode()), committed)
+        for offset, value in enumerate(values)
+    ]
+
+
+def rules(produced: list[Produced], stored: list[Stored], *, complete: bool = True) -> list[str]:
+    return [found.rule for found in judge_wire(produced, stored, {}, complete=complete)]
+
+
+def test_a_record_sent_once_and_read_twice() -> None:
+    assert rules([sent("v", answer=0)], log("v", "v")) == ["duplicate-record"]
+
+
+def test_a_lost_answer_and_the_next_try_are_one_record() -> None:
+    tries = [sent("v"), sent("v"), sent("v", answer=0)]
+    assert rules(tries, log("v")) == []
+    assert rules(tries, log("v", "v")) == ["duplicate-record"]
+
+
+def test_the_same_again_after_an_answer_is_another_record() -> None:
+    tries = [sent("v", answer=0), sent("v", answer=1)]
+    assert rules(tries, log("v", "v")) == []
+    assert rules(tries, log("v", "v", "v")) == ["duplicate-record"]
+
+
+def test_equal_records_of_one_batch_may_be_sent_again_together() -> None:
+    tries = [sent("v", "v"), sent("v", "v", answer=0)]
+    assert rules(tries, log("v", "v")) == []
+    assert rules(tries, log("v", "v", "v", "v")) == ["duplicate-record"]
+
+
+def test_equal_records_of_two_clients() -> None:
+    tries = [sent("v", client="a"), sent("v", client="b", answer=1)]
+    assert rules(tries, log("v", "v")) == []
+
+
+def test_only_what_is_committed_counts() -> None:
+    assert rules([sent("v", answer=0)], log("v") + log("v", "v", committed=False)[1:]) == []
+
+
+def test_nothing_is_said_of_how_often_when_exchanges_are_missing() -> None:
+    assert rules([sent("v", answer=0)], log("v", "v"), complete=False) == []
+    assert rules([sent("w", answer=0)], log("v", "v"), complete=False) == ["lost-record"]
+
+
+def test_offsets_that_went_back_are_a_notice() -> None:
+    planted, at = rewound(60, 90, 120, 40, 80)
+    broken, noticed = judge(Evidence(planted.disk(), [], [], None, [], as_of_ms=0))
+    assert broken == []
+    (notice,) = noticed
+    assert (notice.rule, notice.first_offset, notice.last_offset) == ("offset-rewind", at, at + 3)
+    assert notice.message.endswith("went back 2 times while it had members, first from 120 to 60 █▂▅█▁▄")
