@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,7 +37,8 @@ class ConnectionInfo:
 
     channel: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
     without one. authentication: the SASL exchange of the connection, None where the listener wants none. gone: it was
-    closed, so no response can be sent; read on other threads too.
+    closed, so no response can be sent; read on other threads too. on_gone: called when it is closed, for the request
+    that waits. release: gives back the memory of a request's frame; it works after the close as well.
     """
 
     client_host: str = ""
@@ -51,3 +53,5 @@ class ConnectionInfo:
     server_name: str = ""
     authentication: Authentication | None = None
     gone: bool = False
+    on_gone: Callable[[], None] | None = None
+    release: Callable[[Buffer], None] | None = None

@@ -37,7 +37,8 @@ class CloseConnection(Exception):
 class RequestContext:
     """One request on its way: the broker that serves it, its version, and the connection it came over.
 
-    frame, position: the bytes of the request, and where its body starts in them.
+    frame, position: the bytes of the request, and where its body starts in them. The frame is empty once it is
+    released.
     inter_broker: the request came from another broker of the cluster (CLUSTER_ACTION is granted).
     """
 
@@ -50,6 +51,10 @@ class RequestContext:
     frame: Buffer = b""
     position: int = 0
     inter_broker: bool = False
+    #: a recorder shows the records of the request later
+    keeps_records: bool = False
+    #: size of the frame, once it is released
+    released: int = 0
     #: how often `refused` was called with each code
     noted: dict[int, int] | None = None
     #: the decoded request; None for one from another broker
@@ -77,6 +82,19 @@ class RequestContext:
     def wanted(self) -> bool:
         """Whether the client is still there to read the response; on any thread."""
         return not self.connection.gone
+
+    @property
+    def size(self) -> int:
+        """Size of the request in bytes, without the size field."""
+        return len(self.frame) + self.released
+
+    def release_frame(self) -> None:
+        """The bytes of the request are not needed any more, although its answer comes later: others get their memory
+        (Kafka's RequestChannel.Request.releaseBuffer)."""
+        frame, self.frame = self.frame, b""
+        self.released += len(frame)
+        if self.connection.release is not None:
+            self.connection.release(frame)
 
     def takes_long(self) -> None:
         self.long = True

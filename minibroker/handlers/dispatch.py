@@ -17,6 +17,7 @@ from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.headers import parse_request_header
+from minibroker_protocol.shapes import refers_to_input
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -132,6 +133,8 @@ class Dispatcher:
     def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
         answer = settled(ctx, answer)
         if type(answer) is Deferred:
+            if not refers_to_input(api.request):
+                ctx.release_frame()
             return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
 

@@ -202,20 +202,23 @@ def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
 
 
 async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> None:
-    """Hold the answer until enough bytes can be read or `max_wait_ms` has passed (DelayedFetch)."""
+    """Hold the answer until enough bytes can be read, `max_wait_ms` has passed (DelayedFetch), or the client is gone:
+    the time is its choice, so requests of clients that left would add up."""
     enough: Deferred[None] = Deferred()
     partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
     partitions += fetch.idle
 
     def look() -> None:
-        if not enough.done and _has_enough(fetch, partitions):
+        if not enough.done and (ctx.connection.gone or _has_enough(fetch, partitions)):
             enough.resolve(None)
 
+    ctx.connection.on_gone = look
     for partition, _ in partitions:
         partition.watch(look)
     try:
         await with_timeout(ctx.broker.timers, enough, request.max_wait_ms)
     finally:
+        ctx.connection.on_gone = None
         for partition, _ in partitions:
             partition.unwatch(look)
 

@@ -465,6 +465,7 @@ async def _when_replicated(
         assert entry.partition is not None
         end = entry.info.last_offset + 1
         durable.append(entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end))
+    _release_records(ctx, request, entries)
     await with_timeout(ctx.broker.timers, gather(durable), request.timeout_ms)
     for entry, replicated in zip(waiting, durable, strict=True):
         if not replicated.done:
@@ -478,6 +479,19 @@ async def _when_replicated(
         except ApiError as error:
             _refuse(ctx.broker, entry, error)
     return _respond(ctx, request, entries)
+
+
+def _release_records(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> None:
+    """The records are in the logs (Kafka's ProduceRequest.clearPartitionRecords)."""
+    if ctx.keeps_records:
+        return
+    for entry in entries:
+        entry.records = None
+    for known in (request, ctx.request):
+        for topic in known.topic_data if isinstance(known, ProduceRequest) else ():
+            for partition in topic.partition_data:
+                partition.records = None
+    ctx.release_frame()
 
 
 def _refuse(broker: Broker, entry: _Entry, error: ApiError) -> None:

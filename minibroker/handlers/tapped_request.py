@@ -34,11 +34,11 @@ class TappedRequest:
     @property
     def size(self) -> int:
         """Size of the request in bytes, without the size field."""
-        return len(self.frame)
+        return self.context.size
 
     @property
     def frame(self) -> Buffer:
-        """The request's bytes; a handler may change those of record batches."""
+        """The request's bytes, empty once they are released; a handler may change those of record batches."""
         return self.context.frame
 
     @property

@@ -94,7 +94,7 @@ class RequestMeter:
         for name in (api.name, *(("FetchConsumer",) if api.name == "Fetch" else ())):
             self._requests[name, ctx.api_version] += 1
             self._observe("TotalTimeMs", name, took_ms)
-            self._observe("RequestBytes", name, len(ctx.frame))
+            self._observe("RequestBytes", name, ctx.size)
         if response is None:  # acks=0, of which an error would have closed the connection
             for (topic, _), (size, messages) in incoming.items():
                 name = topic if isinstance(topic, str) else self._broker.image.topic_names.get(topic, _EVERY_TOPIC)

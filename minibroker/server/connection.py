@@ -124,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), channel=self)
+        self.info.release = self._release_frame
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             from minibroker.security.tls import principal, server_name
@@ -200,11 +201,13 @@ class Connection(asyncio.BufferedProtocol):
         self._edge.closed(self)
         if waited:
             self._edge.memory.withdraw(self, self._size)
-        if not self._blocked & PARKED:  # else the handler still holds the frame
-            self._release_memory()
         self._transport = None
         self.info.channel = None
         self.info.gone = True
+        if self.info.on_gone is not None:
+            self.info.on_gone()
+        if not self._blocked & PARKED:  # else the handler may still read the frame
+            self._forget_request()
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -323,6 +326,16 @@ class Connection(asyncio.BufferedProtocol):
             self._edge.spare.give_back(self._large)
             self._large = None
 
+    def _release_frame(self, frame: Buffer) -> None:
+        """The request being served waits, and its frame is not read any more."""
+        if self._large is not None and isinstance(frame, memoryview) and frame.obj is self._large:
+            self._release_memory()
+
+    def _forget_request(self) -> None:
+        """The connection is closed, and its last request is over."""
+        self._release_memory()
+        self.info.release = None
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _serve_large(self, frame: bytearray) -> None:
@@ -355,6 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         self._api_key = -1
         self._release_memory()
         if self._blocked & CLOSED:
+            self._forget_request()
             return
         self.active = True
         try:

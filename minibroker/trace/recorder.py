@@ -62,6 +62,8 @@ class Recorded:
         if tapped.size > _KEPT_BYTES:
             self._secret = has_secret(tapped.request, tapped.version)
             self._request = plain(tapped.request, tapped.version)
+        else:
+            context.keeps_records = True
         self._response: Response | dict[str, Any] | None = None
         self._errors: list[str] | None = None
         self._reasons: list[Refusal] = []
@@ -216,7 +218,7 @@ class Recorder:
 
     def begin(self, tapped: TappedRequest, time_ms: int) -> Recorded:
         recorded = Recorded(tapped, time_ms)
-        if self.keep_bytes:
+        if self.keep_bytes and tapped.frame:
             recorded.request_bytes = bytes(tapped.frame)
         self.last.append(recorded)
         return recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 from minibroker_protocol.fields import NO_ID, Field
@@ -28,6 +29,14 @@ _ZERO: dict[str, Any] = {"string": "", "bytes": b"", "16s": NO_ID, "d": 0.0, "?"
 # What CPython 3.11 takes for an object, in bytes; only the order of magnitude matters, for ``Shapes.weight``.
 _WEIGHT = {"b": 0, "?": 0, "h": 28, "H": 28, "i": 32, "I": 32, "q": 32, "d": 24, "16s": 56}
 _VARIABLE_WEIGHT = {"string": 56, "bytes": 40, "records": 200}
+
+
+@cache
+def refers_to_input(message: type[Versioned]) -> bool:
+    """Whether a decoded message has views of the bytes it was read from, instead of copies (Kafka's
+    ApiKeys.requiresDelayedAllocation, for which any byte array is a view)."""
+    structs = (message, *struct_types(message).values())
+    return any(VARIABLE.get(field.element) == "records" for struct_ in structs for field in struct_.__fields__)
 
 
 class Kind(NamedTuple):

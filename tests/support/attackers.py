@@ -1,6 +1,6 @@
 """Clients that take what a broker has without using it: they announce and do not send, dribble, or never read.
 
-None of them logs in: on a SASL listener they are what the network lets in.
+None of them logs in, except `Waiting`: on a SASL listener they are what the network lets in.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from minibroker.client.connection import Address
+from minibroker.client.connection import Address, Connection
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.headers import encode_request
+from minibroker_protocol.messages.fetch import FetchRequest
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse, JoinGroupRequest
 
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _DRIBBLE_SECONDS = 0.002
+_LONG_MS = (1 << 31) - 1
 
 
 class Attackers:
@@ -78,3 +83,52 @@ class Attackers:
     def close(self) -> None:
         for client in self._sockets:
             client.close()
+
+
+class Waiting:
+    """Clients that log in and send a large request that is not answered for a long time, each over a connection of its
+    own."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._connections: list[Connection] = []
+
+    def fetch(self, count: int, topic: str, size: int) -> None:
+        """For more bytes than there are."""
+        partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+        padding = FetchRequest.ForgottenTopic(topic="other", partitions=list(range(size // 4)))
+        request = FetchRequest(
+            max_wait_ms=_LONG_MS,
+            min_bytes=_LONG_MS,
+            topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+            forgotten_topics_data=[padding],
+        )
+        self._send(count, request, 12)
+
+    def join(self, count: int, group_id: str, size: int) -> None:
+        """A group that begins only once no further member has come for a while."""
+        found = FindCoordinatorRequest(key_type=0, key=group_id)
+        with self._connect() as connection:
+            answer = connection.ask(found, 2, "waiting", 10)
+        assert isinstance(answer, FindCoordinatorResponse)
+        assert answer.error_code == 0
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(size))
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=_LONG_MS,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        self._send(count, request, 3)
+
+    def _send(self, count: int, request: Request, version: int) -> None:
+        for _ in range(count):
+            connection = self._connect()
+            self._connections.append(connection)
+            connection.send_frame(encode_request(request, version, 1, "waiting"))
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()

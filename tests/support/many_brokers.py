@@ -78,11 +78,16 @@ class ManyBrokers:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def send(self, node_id: int, request: Request, version: int) -> Deferred[Any]:
+    @staticmethod
+    def frame(request: Request, version: int) -> bytearray:
+        """The bytes a client would send, without the size."""
         key = type(request).__api_key__
         header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=7, client_id="test")
         header_version = 2 if version >= first_flexible_version(key) else 1
-        frame = bytearray(header.encode(header_version) + request.encode(version))
+        return bytearray(header.encode(header_version) + request.encode(version))
+
+    def send(self, node_id: int, request: Request, version: int) -> Deferred[Any]:
+        frame = self.frame(request, version)
         answer = self.cluster.dispatcher(node_id).dispatch(frame, ConnectionInfo(local_host="127.0.0.1"))
         decoded: Deferred[Any] = Deferred()
 

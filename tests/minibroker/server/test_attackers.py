@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from attackers import Attackers
+from attackers import Attackers, Waiting
 from tls_files import LOCALHOST, trusting
 
 from minibroker import Minibroker
@@ -57,6 +57,7 @@ def listening(request: pytest.FixtureRequest) -> Iterator[tuple[Address, Securit
         "ssl.keystore.location": str(LOCALHOST),
         "queued.max.request.bytes": str(MEMORY),
         "minibroker.queued.max.response.bytes": str(MEMORY),
+        "group.initial.rebalance.delay.ms": "60000",
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "Limits", functools.partial(Limits, look_seconds=0.02))
@@ -64,8 +65,12 @@ def listening(request: pytest.FixtureRequest) -> Iterator[tuple[Address, Securit
             yield parse_address(broker.bootstrap_servers), request.param
 
 
+Connect = Callable[[], Connection]
+
+
 @pytest.fixture
-def victim(listening: tuple[Address, SecurityProtocol]) -> Iterator[Victim]:
+def connect(listening: tuple[Address, SecurityProtocol]) -> Connect:
+    """A connection that is logged in."""
     address, protocol = listening
     security = Security(
         tls=protocol.tls,
@@ -74,8 +79,19 @@ def victim(listening: tuple[Address, SecurityProtocol]) -> Iterator[Victim]:
         password="secret",
         authorities=str(LOCALHOST),
     )
-    with security.connect(address, PATIENCE) as connection:
+    return lambda: security.connect(address, PATIENCE)
+
+
+@pytest.fixture
+def victim(connect: Connect) -> Iterator[Victim]:
+    with connect() as connection:
         yield Victim(connection)
+
+
+@pytest.fixture
+def waiting(connect: Connect) -> Iterator[Waiting]:
+    with contextlib.closing(Waiting(connect)) as waiting:
+        yield waiting
 
 
 @pytest.fixture
@@ -116,5 +132,17 @@ def test_handshakes_that_stop(victim: Victim, attackers: Attackers) -> None:
 
 def test_responses_that_are_never_read(victim: Victim, attackers: Attackers) -> None:
     attackers.never_read(4, 250)
+    for _ in range(2):
+        victim.produce()
+
+
+def test_fetches_that_wait(victim: Victim, waiting: Waiting) -> None:
+    waiting.fetch(6, "t", 300 * KIB)
+    for _ in range(2):
+        victim.produce()
+
+
+def test_members_that_wait_for_their_group(victim: Victim, waiting: Waiting) -> None:
+    waiting.join(6, "g", 300 * KIB)
     for _ in range(2):
         victim.produce()

@@ -291,19 +291,57 @@ def test_a_failed_parked_request_closes_its_connection(run: Run) -> None:
     run(story)
 
 
-def test_an_answer_for_a_client_that_left_is_dropped_and_gives_its_memory_back(run: Run) -> None:
+@pytest.mark.parametrize(("api_key", "held"), [(FETCH, 0), (PRODUCE, 80_002)])
+def test_an_answer_for_a_client_that_left_is_dropped_and_gives_its_memory_back(
+    run: Run, api_key: int, held: int
+) -> None:
     async def story(bench: Bench) -> None:
         client = await bench.client()
-        client.writer.write(frame(FETCH, b"B" * 80_000) + frame(ECHO, b"never"))
+        client.writer.write(frame(api_key, b"B" * 80_000) + frame(ECHO, b"never"))
         await bench.until(lambda: len(bench.broker.parked) == 1)
+        assert bench.edge.memory.used == held  # the handler of Produce still looks at the frame
+        gone: list[bool] = []
+        bench.broker.infos[0].on_gone = lambda: gone.append(bench.broker.infos[0].gone)
         await client.close()
         await bench.until(lambda: not bench.edge.connections)
-        assert bench.edge.memory.used == 80_002  # the handler still looks at the frame
+        assert gone == [True]  # what waits for something else may end
+        assert bench.edge.memory.used == held
         bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
         assert bench.edge.memory.used == 0
-        assert [key for key, _ in bench.broker.served] == [FETCH]
+        assert bench.broker.infos[0].release is None
+        assert [key for key, _ in bench.broker.served] == [api_key]
 
     run(story)
+
+
+def test_a_frame_is_given_back_only_while_its_request_is_served(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE, b"B" * 80_000))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+        assert await client.answer() == b"f"
+        client.writer.write(frame(PRODUCE, b"C" * 70_000))
+        await bench.until(lambda: len(bench.broker.parked) == 2)
+        (info, _), (first, second) = bench.broker.infos, bench.broker.frames
+        assert info.release is not None
+        info.release(first)  # by something that a request before it left behind
+        assert bench.edge.memory.used == 70_002
+        info.release(second)
+        assert bench.edge.memory.used == 0
+
+    run(story)
+
+
+def test_many_requests_that_wait_leave_the_memory_to_others(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        for _ in range(5):
+            (await bench.client()).writer.write(frame(FETCH, b"B" * 80_000))
+        await bench.until(lambda: len(bench.broker.parked) == 5)
+        last = await bench.client()
+        assert await last.echo(b"E" * 90_000) == b"E" * 90_000
+
+    run(story, queued_max_request_bytes=100_000)
 
 
 def test_a_client_that_does_not_read_is_served_no_further(run: Run) -> None:
