@@ -29,6 +29,7 @@ COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 HANGING_SECONDS = 120  # a test that takes longer shows where it is
 LOST_SECONDS = 400  # and one of a tier is ended, with the process it runs in: a client may hang where nothing ends it
+FUZZED_PAYLOADS = 100_000  # of records, damaged, through the compiled walk: ten seconds
 TRIES = 3  # of a test that failed, and of an installation
 INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
 MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
@@ -284,7 +285,8 @@ def wheel(place: Workplace) -> None:
 
 
 def compiled(place: Workplace) -> None:
-    """The wheel with the compiled walk of records: built, installed, and its module under the tests of records."""
+    """The wheel with the compiled walk of records: built, installed, its module under the tests of records, and a
+    sample of the payloads with sanitizers."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         raise Skipped("there is no C compiler")
     tools, venv, built = (place.directory / name for name in ("tools", "compiled", "compiled wheel"))
@@ -306,6 +308,9 @@ def compiled(place: Workplace) -> None:
         place.run(python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/protocol/records")
     finally:
         (protocol / name).unlink()
+    if shutil.which("gcc"):
+        fuzz = ("tools/fuzz_walk.py", "--payloads", str(FUZZED_PAYLOADS))
+        place.run(python, *fuzz, PYTHONPATH=str(place.clone / "tests" / "support"))
 
 
 def bill_of_materials(place: Workplace, tools: Path) -> None:

@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import median
@@ -91,7 +92,7 @@ def make(kind: Callable[[], Target]) -> Target | None:
     try:
         return kind()
     except Unavailable as missing:
-        print(f"SKIPPED {kind.__name__}: {missing}", file=sys.stderr)
+        print(f"SKIPPED {getattr(kind, '__name__', 'minibroker')}: {missing}", file=sys.stderr)
         return None
 
 
@@ -101,10 +102,12 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="default: all")
     parser.add_argument("--label", default="latest", help="name of the page under results/")
     parser.add_argument("--alone", action="store_true", help="measure minibroker only")
+    parser.add_argument("--beside", action="append", default=[], type=Path, metavar="TREE", help="another minibroker")
     options = parser.parse_args()
     end_on_sigterm()
     progress = ProgressLine(sys.stderr, at_once=True)
     kinds: list[Callable[[], Target]] = [MinibrokerTarget]
+    kinds += [partial(MinibrokerTarget, tree.resolve()) for tree in options.beside]
     if not options.alone:
         kinds += [KafkaTarget, KfakeTarget, MockTarget]
     targets = [target for target in map(make, kinds) if target]

@@ -25,6 +25,7 @@ BULK_BATCHES = 100
 SMALL_REQUESTS = 8_000
 LATENCY_SAMPLES = 2_000
 UNEVEN_BYTES = (40, 160)
+USERS_RECORDS = 300_000
 FETCH_BYTES = 1 << 20
 TRANSACTIONS = 300
 TRANSACTION_RECORDS = 10
@@ -151,6 +152,35 @@ def uneven(target: Target) -> Figures:
     }
 
 
+def users(target: Target) -> Figures:
+    """What users send: records of 40 to 160 bytes with keys of 1 to 20 bytes and a header, by librdkafka."""
+    from confluent_kafka import Producer
+
+    rng = Random(7)
+    rows = [
+        (rng.randbytes(rng.randint(1, 20)), rng.randbytes(rng.randint(*UNEVEN_BYTES)), [("trace", rng.randbytes(16))])
+        for _ in range(5_000)
+    ]
+    with connected(target) as connection:
+        topic = new_topic(target, connection)
+    settings = {"bootstrap.servers": target.bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 2}
+    producer = Producer(settings | {"queue.buffering.max.messages": 1_000_000})
+    producer.produce(topic, b"x", partition=0)
+    producer.flush(CLIENT_SECONDS)
+    with metered(target) as meter:
+        for number in range(USERS_RECORDS):
+            key, value, headers = rows[number % len(rows)]
+            producer.produce(topic, value, key, 0, headers=headers)
+        if producer.flush(CLIENT_SECONDS):
+            raise RuntimeError("not all records were taken")
+    return {
+        "produce uneven records with keys and a header by librdkafka, records/s": USERS_RECORDS / meter.wall,
+        "produce uneven records with keys and a header by librdkafka, broker CPU µs a record": 1e6
+        * meter.cpu
+        / USERS_RECORDS,
+    }
+
+
 def read_all(connection: Connection, topic: str, end: int) -> None:
     offset = 0
     while offset < end:
@@ -272,6 +302,7 @@ SCENARIOS: dict[str, Callable[[Target], Figures]] = {
     "bulk": bulk,
     "fetch": fetch,
     "uneven": uneven,
+    "users": users,
     "small": small,
     "latency": latency,
     "transactions": transactions,

@@ -13,11 +13,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from broker import ROOT, BrokerProcess, start_minibroker
+from jvm import NEWEST
 from real_kafka import RealKafka
 from wire import serves_metadata
 
 POLL_SECONDS = 0.002
 START_SECONDS = 90.0
+
+# A start that may not write byte code compiles every module again, which doubles its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class Target(ABC):
@@ -55,17 +59,27 @@ class Target(ABC):
 
 
 class MinibrokerTarget(Target):
-    """`minibroker serve` on the interpreter that runs the benchmark, with a temporary directory as by default."""
+    """`minibroker serve` of a tree on the interpreter that runs the benchmark, with a temporary directory as by
+    default."""
 
     name = "minibroker"
     peer = False
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Path = ROOT) -> None:
+        self._tree = tree
+        if tree != ROOT:
+            self.name = f"minibroker of {commit(tree)}{' (compiled walk)' if has_compiled_walk(tree) else ''}"
         self._directory = TemporaryDirectory(prefix="bench-")
         self._broker: BrokerProcess | None = None
 
     def _start(self) -> None:
-        self._broker = start_minibroker(Path(self._directory.name) / "broker.log", "--log-level", "warning")
+        self._broker = start_minibroker(
+            Path(self._directory.name) / "broker.log",
+            "--log-level",
+            "warning",
+            command=[sys.executable, "-P", "-m", "minibroker"],  # not that of the working directory
+            tree=self._tree,
+        )
         self.bootstrap = self._broker.bootstrap
         self.pid = self._broker.process.pid
 
@@ -112,13 +126,13 @@ class EmbeddedTarget(Target):
 
 
 class KafkaTarget(Target):
-    """Apache Kafka 4.3.1 with a heap of 1 GiB and the JVM's own choices otherwise; its storage is formatted before."""
+    """The newest Apache Kafka with a heap of 1 GiB and the JVM's own choices; its storage is formatted before."""
 
-    name = "Apache Kafka 4.3.1"
+    name = f"Apache Kafka {NEWEST}"
     warm_up = True
 
     def __init__(self) -> None:
-        self._kafka = RealKafka(jvm_options=(), release="4.3.1")
+        self._kafka = RealKafka(jvm_options=())
         self.bootstrap = self._kafka.bootstrap
 
     def _start(self) -> None:
@@ -134,11 +148,11 @@ class KafkaTarget(Target):
 class NewKafkaTarget(KafkaTarget):
     """The same with an empty, formatted directory at each start, as a test that shares nothing has it."""
 
-    name = "Apache Kafka 4.3.1, formatting included"
+    name = f"Apache Kafka {NEWEST}, formatting included"
 
     def _start(self) -> None:
         self._kafka.close()
-        self._kafka = RealKafka(jvm_options=(), release="4.3.1")
+        self._kafka = RealKafka(jvm_options=())
         self.bootstrap = self._kafka.bootstrap
         super()._start()
 
@@ -173,10 +187,15 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {sys.platform}, CPython {sys.version.split()[0]}"
 
 
-def commit() -> str:
+def commit(tree: Path = ROOT) -> str:
     """The commit that was measured."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=tree, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
+
+
+def has_compiled_walk(tree: Path = ROOT) -> bool:
+    """Whether records are walked by compiled code there (`MINIBROKER_COMPILE=1 pip install -e .`)."""
+    return any((tree / "protocol" / "minibroker_protocol").glob("_native.*.so"))
 
 
 def end_on_sigterm() -> None:

@@ -56,10 +56,10 @@ def named_bootstrap() -> str | None:
     return os.environ.get("MINIBROKER_BOOTSTRAP") or None
 
 
-def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None) -> BrokerProcess:
-    """Start `minibroker serve --port 0 …` and return once it says where it listens."""
+def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None, tree: Path = ROOT) -> BrokerProcess:
+    """Start `minibroker serve --port 0 …` of a tree and return once it says where it listens."""
     argv = [*(command or [sys.executable, "-m", "minibroker"]), "serve", "--port", "0", *arguments]
-    environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=python_path())
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=python_path(tree))
     with log.open("w") as stderr:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
@@ -84,10 +84,10 @@ def installed_command(directory: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path(), "MINIBROKER": str(program)}
 
 
-def python_path() -> str:
+def python_path(tree: Path = ROOT) -> str:
     """PYTHONPATH of a child that runs `minibroker` of this tree, or the planted defects."""
     own = ("", "protocol", "storage", "tests/support")  # the last for `python -m defects`
-    path = [*(str(ROOT / part) for part in own), os.environ.get("PYTHONPATH", "")]
+    path = [*(str(tree / part) for part in own), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(part for part in path if part)
 
 
