@@ -17,7 +17,7 @@ from minibroker.broker.log_maintenance import LogMaintenance
 from minibroker.broker.not_yet import NotYet
 from minibroker.broker.replication import Replication
 from minibroker.config.settings import Settings
-from minibroker.coordination.coordinators import Coordinators
+from minibroker.coordinator_runtime.coordinators import Coordinators
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers, Timers

@@ -9,12 +9,12 @@ from typing import cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
-from minibroker.cluster.bootstrap import bootstrap, kafka_metadata
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.leaders import Leaders
 from minibroker.cluster.operations import BrokerOperations
 from minibroker.cluster.running_brokers import RunningBrokers
+from minibroker.cluster.takeover import kafka_metadata, take_over
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -179,7 +179,7 @@ class Cluster:
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
-        bootstrap(state, self._directories, kraft, new=new)
+        take_over(state, self._directories, kraft, new=new)
         if new:
             state.finalize(default_features(level))
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.

@@ -1,8 +1,8 @@
 """The result of a coordinator decision: records to append, the response, and what follows once they are durable.
 
-A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult`. The host
-(`minibroker.coordination.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
-The idea is that of Kafka's CoordinatorResult.
+A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult`. The
+host (`minibroker.coordinator_runtime.coordinator_host`) appends them, has them replayed, and only then lets the answer
+go. The idea is that of Kafka's CoordinatorResult.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.coordination.group_service import GroupService
+    from minibroker.coordinator_runtime.group_service import GroupService
     from minibroker.coordinators.groups.forced import Known
 
 

@@ -28,7 +28,7 @@ from minibroker_storage.origin import Origin
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
-    from minibroker.coordination.transaction_service import TransactionService
+    from minibroker.coordinator_runtime.transaction_service import TransactionService
     from minibroker.coordinators.transactions.metadata import TransactionEntry
     from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.partitions.partition import Partition

@@ -8,7 +8,7 @@ UNKNOWN_SERVER_ERROR (producer id, epoch or transaction version -1). Kafka: Kafk
 
 from __future__ import annotations
 
-from minibroker.coordination.transaction_markers import Marker
+from minibroker.coordinator_runtime.transaction_markers import Marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred

@@ -12,8 +12,8 @@ from typing import NamedTuple, cast
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
 from minibroker.controller.journal import JOURNAL
-from minibroker.server.data_dir import TemporaryDirectory
 from minibroker.server.options import Options
+from minibroker.server.temporary_directory import TemporaryDirectory
 from minibroker_storage.checkpoints import CLEANER_OFFSET, whole_number
 from minibroker_storage.directory import BROKER_DIR, META_FILE, VERSION_FILE, partition_of
 from minibroker_storage.disk import Disk

@@ -242,8 +242,8 @@ def _load_ahead() -> None:
     def load() -> None:
         with contextlib.suppress(OSError):  # out of file descriptors; who needs them says so
             for name in (
-                "minibroker.coordination.transaction_service",
-                "minibroker.coordination.group_service",
+                "minibroker.coordinator_runtime.transaction_service",
+                "minibroker.coordinator_runtime.group_service",
             ):
                 importlib.import_module(name)
             logs.load_ahead()

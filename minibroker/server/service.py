@@ -31,7 +31,6 @@ from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
 from minibroker.server.connection_log import ConnectionLog
-from minibroker.server.data_dir import remove_abandoned
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_config import (
@@ -45,6 +44,7 @@ from minibroker.server.listener_security import ListenerSecurity, listener_secur
 from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
 from minibroker.server.options import Options
 from minibroker.server.ports import BrokerPorts
+from minibroker.server.temporary_directory import remove_abandoned
 from minibroker.server.watchdog import LoopWatchdog
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.directory import DirectoryLocked, WrongDirectory

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.orders < _LEAST:
         return fail(f"--orders {arguments.orders}: at least {_LEAST}", 2, "minibroker pipeline")
     from minibroker.program import whole
-    from minibroker.server.data_dir import TemporaryDirectory
+    from minibroker.server.temporary_directory import TemporaryDirectory
     from minibroker.testing.embedded import Minibroker
     from minibroker_pipeline.java import NoJava
 

@@ -162,7 +162,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monk
 def test_temporary_and_cache_directories_have_one_place() -> None:
     """Names in a temporary or cache directory are made by the modules that check owners, or by mkdtemp and mkstemp."""
     named = ("gettempdir", "mktemp", "XDG_CACHE_HOME", '".cache"', '"/tmp')
-    allowed = {"storage/minibroker_storage/private_files.py", "minibroker/server/data_dir.py"}
+    allowed = {"storage/minibroker_storage/private_files.py", "minibroker/server/temporary_directory.py"}
     sources = [source for folder in (*PACKAGES.values(), ROOT / "tools") for source in folder.rglob("*.py")]
     assert len(sources) > 300
     found = {

@@ -19,7 +19,7 @@ from .recording import ROOT
 # The core: what promises something about exactly-once. Commands, demo and pages are left out.
 CORE = (
     "protocol/minibroker_protocol", "storage/minibroker_storage", "minibroker/coordinators",
-    "minibroker/coordination", "minibroker/partitions", "minibroker/broker", "minibroker/handlers",
+    "minibroker/coordinator_runtime", "minibroker/partitions", "minibroker/broker", "minibroker/handlers",
     "minibroker/server", "minibroker/security", "minibroker/rules",
 )  # fmt: skip
 

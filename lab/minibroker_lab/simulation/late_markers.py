@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from minibroker.coordination.transaction_markers import Marker
+from minibroker.coordinator_runtime.transaction_markers import Marker
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions import records as states
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
@@ -21,7 +21,7 @@ from minibroker_protocol.records import BatchHeader, decode_records, iter_batche
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from minibroker.coordination.transaction_markers import EndedTransaction
+    from minibroker.coordinator_runtime.transaction_markers import EndedTransaction
     from minibroker.partitions.partition import Partition
     from minibroker_lab.simulation.scene import Scene
     from minibroker_storage.log import PartitionLog

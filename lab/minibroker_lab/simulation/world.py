@@ -53,7 +53,7 @@ from minibroker_storage.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.coordination.transaction_markers import EndedTransaction
+    from minibroker.coordinator_runtime.transaction_markers import EndedTransaction
     from minibroker.metadata.image import MetadataImage, PartitionImage
     from minibroker.rules.rows import TxnState
     from minibroker.trace.recorder import Recorder

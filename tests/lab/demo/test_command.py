@@ -136,7 +136,7 @@ def zombies_are_let_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborts_move_offsets(patch: pytest.MonkeyPatch) -> None:
-    from minibroker.coordination.group_service import GroupService
+    from minibroker.coordinator_runtime.group_service import GroupService
 
     original = GroupService.complete_transaction
 

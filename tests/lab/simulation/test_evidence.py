@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.coordination.transaction_markers import EndedTransaction, Marker
+from minibroker.coordinator_runtime.transaction_markers import EndedTransaction, Marker
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC

@@ -469,7 +469,7 @@ command.LOAD_AHEAD_SECONDS = 0
 stdin, ending = os.pipe()
 os.dup2(stdin, 0)
 def wait():
-    while not {"structlog", "minibroker.coordination.group_service"} <= sys.modules.keys():
+    while not {"structlog", "minibroker.coordinator_runtime.group_service"} <= sys.modules.keys():
         time.sleep(0.01)
     os.close(ending)
 threading.Thread(target=wait, daemon=True).start()

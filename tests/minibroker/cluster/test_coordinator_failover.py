@@ -275,7 +275,7 @@ def test_without_the_last_epoch_in_the_log_the_retry_is_fenced() -> None:
 
 
 def test_a_long_log_is_loaded_over_several_turns_and_answers_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibroker.coordination.coordinator_host._LOAD_CHUNK_BYTES", 100)
+    monkeypatch.setattr("minibroker.coordinator_runtime.coordinator_host._LOAD_CHUNK_BYTES", 100)
     brokers = ManyBrokers(3)
     brokers.create("t", [[2, 3, 1]])
     producer = Producer(brokers)

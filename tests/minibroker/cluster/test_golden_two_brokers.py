@@ -177,9 +177,9 @@ def test_with_an_authorizer_partitions_without_any_metadata_refuse_the_start(gol
 def test_an_acl_that_is_not_known_here_refuses_the_start_with_an_authorizer(
     golden: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from minibroker.cluster import bootstrap
+    from minibroker.cluster import takeover
 
-    monkeypatch.setattr(bootstrap, "problem_of", lambda entry: "Invalid operation" if entry.principal == BOB else None)
+    monkeypatch.setattr(takeover, "problem_of", lambda entry: "Invalid operation" if entry.principal == BOB else None)
     with pytest.raises(ApiError, match="an ACL of Kafka cannot be taken over: Invalid operation"):
         with_authorizer(golden / "1a")
     cluster = start(golden / "1a")

@@ -178,21 +178,21 @@ COORDINATORS: Final = (
     Defect(
         "fenced-code-to-producers",
         "Produce answers INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED",
-        "minibroker.coordination.transaction_verifier:_code",
+        "minibroker.coordinator_runtime.transaction_verifier:_code",
         "if code in (ErrorCode.PRODUCER_FENCED, TIMED_OUT_FOR_LEADERS):",
         "if False:",
     ),
     Defect(
         "abortable-to-old-producers",
         "versions that do not know TRANSACTION_ABORTABLE get INVALID_TXN_STATE",
-        "minibroker.coordination.transaction_verifier:_code",
+        "minibroker.coordinator_runtime.transaction_verifier:_code",
         "operation is SupportedOperation.DEFAULT_ERROR",
         "False",
     ),
     Defect(
         "concurrent-to-old-producers",
         "Produce before v12 gets NOT_ENOUGH_REPLICAS while the transaction before ends",
-        "minibroker.coordination.transaction_verifier:_for_produce",
+        "minibroker.coordinator_runtime.transaction_verifier:_for_produce",
         "code is ErrorCode.CONCURRENT_TRANSACTIONS",
         "False",
     ),
@@ -319,7 +319,7 @@ COORDINATORS: Final = (
     Defect(
         "marker-of-no-epoch",
         "a marker needs an epoch and a transaction version",
-        "minibroker.coordination.marker_append:append_marker",
+        "minibroker.coordinator_runtime.marker_append:append_marker",
         "if _NONE in (marker.producer_id, marker.producer_epoch, marker.transaction_version):",
         "if False:",
     ),

@@ -47,7 +47,7 @@ LOADING: Final = (
     Defect(
         "start-commits-pending-offsets",
         "offsets of a transaction are pending after a start too",
-        "minibroker.coordination.coordinator_host:CoordinatorHost._replay_batch",
+        "minibroker.coordinator_runtime.coordinator_host:CoordinatorHost._replay_batch",
         "transactional=header.is_transactional",
         "transactional=False",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from group_client import GroupClient
 
-from minibroker.coordination.group_service import _log_failure
+from minibroker.coordinator_runtime.group_service import _log_failure
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.kernel.deferred import failed
 from minibroker_protocol.errors import ApiError, ErrorCode

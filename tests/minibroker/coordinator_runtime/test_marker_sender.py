@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from manual_time import ManualTimers
 
-from minibroker.coordination.transaction_markers import (
+from minibroker.coordinator_runtime.transaction_markers import (
     RETRY_DELAY_MS,
     EndedTransaction,
     Marker,

@@ -9,8 +9,8 @@ import pytest
 from manual_time import ManualTimers
 from one_partition import FOLLOWER, OnePartition
 
-from minibroker.coordination import coordinator_host
-from minibroker.coordination.coordinator_host import CoordinatorHost, append_error
+from minibroker.coordinator_runtime import coordinator_host
+from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost, append_error
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode

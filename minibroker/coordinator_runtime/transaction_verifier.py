@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordination.transaction_service import TransactionService
+from minibroker.coordinator_runtime.ports import CoordinatingBroker
+from minibroker.coordinator_runtime.transaction_service import TransactionService
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, by_topic
 from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
 from minibroker.kernel.deferred import Deferred, resolved, spawn

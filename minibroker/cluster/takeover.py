@@ -50,7 +50,7 @@ def kafka_metadata(state: ControllerState, directories: Sequence[DataDirectory],
     return kraft
 
 
-def bootstrap(
+def take_over(
     state: ControllerState, directories: Sequence[DataDirectory], kraft: KraftMetadata | None, *, new: bool
 ) -> None:
     """Import everything that `directories` and Kafka's metadata hold. new: the journal is.
@@ -58,7 +58,7 @@ def bootstrap(
     Raises MalformedFile, StorageError.
     """
     if kraft is not None and new:
-        _take_over(state, kraft)
+        _take_over_metadata(state, kraft)
     if kraft is not None:
         _take_over_security(state, kraft)
     bring_back(state, directories)
@@ -99,7 +99,7 @@ def _wrong_acls(kraft: KraftMetadata | None) -> str | None:
     return None
 
 
-def _take_over(state: ControllerState, kraft: KraftMetadata) -> None:
+def _take_over_metadata(state: ControllerState, kraft: KraftMetadata) -> None:
     state.skip_producer_ids(kraft.next_producer_id)
     for node, configs in kraft.broker_configs.items():
         known = _known_broker_configs(node, configs)

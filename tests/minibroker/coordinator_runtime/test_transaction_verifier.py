@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.coordination.transaction_verifier import SupportedOperation, TransactionVerifier, Write
+from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation, TransactionVerifier, Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

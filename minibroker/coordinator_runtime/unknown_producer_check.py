@@ -7,7 +7,7 @@ producer is fenced.
 
 from __future__ import annotations
 
-from minibroker.coordination.ports import CoordinatingBroker
+from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.kernel.transport import call
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_protocol import messages as m

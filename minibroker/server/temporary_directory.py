@@ -1,4 +1,4 @@
-"""Where a broker keeps its files: a directory that the user names, memory, or a temporary directory."""
+"""A temporary directory that a later start removes when its process could not."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minibroker.config.settings import Settings
-from minibroker.coordination.coordinator_host import APPEND_ERRORS, CoordinatorHost
-from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordination.transaction_verifier import TransactionVerifier
+from minibroker.coordinator_runtime.coordinator_host import APPEND_ERRORS, CoordinatorHost
+from minibroker.coordinator_runtime.ports import CoordinatingBroker
+from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
-from minibroker.coordination.coordinator_host import CoordinatorHost
-from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordination.transaction_markers import EndedTransaction, Marker, MarkerSender
+from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost
+from minibroker.coordinator_runtime.ports import CoordinatingBroker
+from minibroker.coordinator_runtime.transaction_markers import EndedTransaction, Marker, MarkerSender
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import end_txn as ends
 from minibroker.coordinators.transactions import expiry, queries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minibroker.coordination.ports import CoordinatingBroker
+from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -13,8 +13,8 @@ from minibroker_protocol.records import end_txn_marker
 from minibroker_storage.origin import Origin
 
 if TYPE_CHECKING:
-    from minibroker.coordination.group_service import GroupService
-    from minibroker.coordination.transaction_markers import Marker
+    from minibroker.coordinator_runtime.group_service import GroupService
+    from minibroker.coordinator_runtime.transaction_markers import Marker
     from minibroker.coordinators.transactions.metadata import TopicPartition
 
 _NONE = -1

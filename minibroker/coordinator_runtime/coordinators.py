@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from minibroker.coordination.marker_append import append_marker
-from minibroker.coordination.ports import CoordinatingBroker, Coordinator
+from minibroker.coordinator_runtime.marker_append import append_marker
+from minibroker.coordinator_runtime.ports import CoordinatingBroker, Coordinator
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
 
 if TYPE_CHECKING:
-    from minibroker.coordination.group_service import GroupService
-    from minibroker.coordination.transaction_markers import Marker
-    from minibroker.coordination.transaction_service import TransactionService
-    from minibroker.coordination.transaction_verifier import TransactionVerifier
+    from minibroker.coordinator_runtime.group_service import GroupService
+    from minibroker.coordinator_runtime.transaction_markers import Marker
+    from minibroker.coordinator_runtime.transaction_service import TransactionService
+    from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
     from minibroker.coordinators.transactions.metadata import TopicPartition
 
 
@@ -37,7 +37,7 @@ class Coordinators:
     def verifier(self) -> TransactionVerifier:
         """The verifier, which asks the transaction coordinator, on this broker or another, about a write."""
         if self._verifier is None:
-            from minibroker.coordination.transaction_verifier import TransactionVerifier
+            from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
 
             self._verifier = TransactionVerifier(self._broker, self.transactions)
         return self._verifier
@@ -61,12 +61,12 @@ class Coordinators:
         return known
 
     def _make_transactions(self) -> Coordinator:
-        from minibroker.coordination.transaction_service import TransactionService
+        from minibroker.coordinator_runtime.transaction_service import TransactionService
 
         return TransactionService(self._broker, self.append_marker)
 
     def _make_groups(self) -> Coordinator:
-        from minibroker.coordination.group_service import GroupService
+        from minibroker.coordinator_runtime.group_service import GroupService
 
         return GroupService(self._broker, self.verifier)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from minibroker.config.settings import Settings
-from minibroker.server import broker_disks, data_dir
+from minibroker.server import broker_disks, temporary_directory
 from minibroker.server.broker_disks import BrokerDisks
-from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
 from minibroker.server.options import make_options
+from minibroker.server.temporary_directory import TemporaryDirectory, remove_abandoned
 from minibroker_storage.os_disk import OsDisk
 
 
@@ -44,7 +44,7 @@ def test_only_a_directory_that_is_kept_is_synced(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from minibroker.server.data_dir import TemporaryDirectory;"
+        "import os, sys; from minibroker.server.temporary_directory import TemporaryDirectory;"
         "d = TemporaryDirectory(sys.argv[1]); open(d.path + '/file', 'w').close(); print(d.path, flush=True);"
         "sys.stdin.read()"
     )
@@ -135,7 +135,7 @@ def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest
     def refuse(path: str) -> None:
         raise PermissionError(13, "in use", path)
 
-    monkeypatch.setattr(data_dir.os, "unlink", refuse)
+    monkeypatch.setattr(temporary_directory.os, "unlink", refuse)
     directory.remove()
     monkeypatch.undo()
     (lock,) = tmp_path.iterdir()
@@ -153,7 +153,7 @@ def test_a_lock_that_can_be_removed_once_it_is_released_goes(tmp_path: Path, mon
             raise refusals.pop()
         unlink(path)
 
-    monkeypatch.setattr(data_dir.os, "unlink", refuse_once)
+    monkeypatch.setattr(temporary_directory.os, "unlink", refuse_once)
     directory.remove()
     assert list(tmp_path.iterdir()) == []
 
@@ -166,7 +166,7 @@ def test_a_directory_that_cannot_be_removed_is_told_of_and_tried_again(
     def refuse(path: str) -> None:
         raise PermissionError(13, "in use", path)
 
-    monkeypatch.setattr(data_dir.shutil, "rmtree", refuse)
+    monkeypatch.setattr(temporary_directory.shutil, "rmtree", refuse)
     directory.remove()
     assert f"{directory.path} could not be removed" in caplog.text
     assert remove_abandoned(str(tmp_path)) == []
