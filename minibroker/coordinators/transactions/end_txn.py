@@ -245,4 +245,6 @@ def _repeat_or_refuse(entry: TransactionEntry, commit: bool) -> None:
 
 
 def _nothing_to_end(entry: TransactionEntry, commit: bool) -> ApiError:
-    return ApiError(_INVALID, f"{entry.metadata.transactional_id} cannot {'commit' if commit else 'abort'} in {entry}")
+    why = f", timed out after {entry.metadata.timeout_ms} ms" if entry.metadata.timed_out else ""
+    end = "commit" if commit else "abort"
+    return ApiError(_INVALID, f"{entry.metadata.transactional_id} cannot {end} in {entry}{why}")

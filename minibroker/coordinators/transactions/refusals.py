@@ -36,11 +36,17 @@ class Fenced(ApiError):
 
 
 def fenced(entry: TransactionEntry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
-    """`offered` is fenced from `entry`; the text names the expected and the received epoch."""
+    """`offered` is fenced from `entry`; the text names the expected and the received epoch.
+
+    A timeout takes the place of `why`: a client cannot tell one from a newer instance.
+    """
+    metadata, late = entry.metadata, timed_out(entry, offered)
+    if late:
+        why = f"timed out after {metadata.timeout_ms} ms"
     return Fenced(
-        f"{offered} {why}: {entry.metadata.transactional_id} is {entry}",
-        timed_out=timed_out(entry, offered),
-        successor=ProducerIdAndEpoch(*after_completion(entry.metadata)),
+        f"{offered} {why}: {metadata.transactional_id} is {entry}",
+        timed_out=late,
+        successor=ProducerIdAndEpoch(*after_completion(metadata)),
     )
 
 

@@ -11,7 +11,7 @@ from minibroker.coordinators.transactions.expiry import expired, forget, next_ti
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING, PREPARE_ABORT
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 FENCED = ErrorCode.PRODUCER_FENCED
 OK = ErrorCode.NONE
@@ -49,6 +49,23 @@ def test_what_the_old_producer_is_told(version: int) -> None:
         assert refusal(lambda: coordinator.init(producer)) is FENCED
     assert coordinator.init() == (producer[0], 2)
     assert refusal(lambda: coordinator.init(producer)) is FENCED
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after a newer instance"])
+def test_the_reason_tells_a_timeout_from_a_newer_instance(later: bool) -> None:
+    coordinator, producer = _timed_out(2)
+    if later:
+        coordinator.init()
+    with pytest.raises(ApiError) as caught:
+        coordinator.end(producer, commit=True)
+    why = "does not have the current epoch" if later else "timed out after 1000 ms"
+    assert f"producer id {producer[0]} epoch 0 {why}: {ID} is " in str(caught.value)
+
+
+def test_the_reason_of_end_txn_v5_names_the_timeout_too() -> None:
+    coordinator, producer = _timed_out(2)
+    with pytest.raises(ApiError, match=rf"{ID} cannot commit in .*, timed out after 1000 ms$"):
+        coordinator.end(producer, commit=True, version=2)
 
 
 def test_end_txn_v5_abort_recovers_even_after_a_reload() -> None:
