@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from minibroker.client.connection import servers
@@ -23,6 +24,7 @@ from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say
+from minibroker.program import uninterrupted
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
@@ -142,11 +144,11 @@ def run(arguments: argparse.Namespace) -> int:
         cluster.versions()
     except ScenarioFailed as exc:
         return fail(exc, UNUSABLE, _COMMAND)
-    traces = Traces(cluster, f"mb-{token}")
     cluster.warm_up(token)
+    traces = Traces(cluster, f"mb-{token}")
     jobs = 1 if arguments.verbose else arguments.jobs
     runs = [
-        ScenarioRun(cluster, scenario, f"{token}-{number}", options, wall_ms)
+        ScenarioRun(cluster, scenario, f"{token}-{number}", options, wall_ms, partial(say, flush=True))
         for number, scenario in enumerate(scenarios)
     ]
     start = _starting(cluster, arguments.start_command, token)
@@ -155,15 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
             results = list(_told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet))
     finally:
         if not arguments.keep:
-            last = cluster.for_the_last_time()
-            stays = traces.remove(last, {name for run in runs for name in run.unended})
-            if stays and options.restart is not None and not cluster.abandoned:
-                # A Kafka that starts writes the markers again that a partition refused.
-                with contextlib.suppress(ScenarioFailed):
-                    options.restart()
-                    last.wait_until_up(f"{token}-last")
-                stays = traces.remove(last)
-            say(*(f"left behind: {line}" for line in stays), to=sys.stderr)
+            with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
+                _leave_nothing(traces, runs, options, token)
     verdict = Verdict(arguments.bootstrap, arguments.expect, started, results, time.monotonic() - begun)
     try:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
@@ -179,6 +174,20 @@ def run(arguments: argparse.Namespace) -> int:
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
     return FAILED if verdict.count(Status.FAILED) or verdict.causes() else PASSED
+
+
+def _leave_nothing(traces: Traces, runs: Sequence[ScenarioRun], options: Options, token: str) -> None:
+    """Remove what the runs made, and say what stays all the same."""
+    cluster = runs[0].cluster
+    last = cluster.for_the_last_time()
+    stays = traces.remove(last, {name for run in runs for name in run.unended})
+    if stays and options.restart is not None and not cluster.abandoned:
+        # A Kafka that starts writes the markers again that a partition refused.
+        with contextlib.suppress(ScenarioFailed):
+            options.restart()
+            last.wait_until_up(f"{token}-last")
+        stays = traces.remove(last)
+    say(*(f"left behind: {line}" for line in stays), to=sys.stderr)
 
 
 def _running(what: str, command: str) -> Callable[[], None]:

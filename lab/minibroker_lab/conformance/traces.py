@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from minibroker.client.cluster import RETRIABLE
 from minibroker.client.connection import Address
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
@@ -27,6 +28,10 @@ _POLL_SECONDS: Final = 0.1
 _NAMED: Final = 3
 
 
+class _Busy(ScenarioFailed):
+    """The broker cannot say yet what there is: ask again."""
+
+
 class Traces:
     """prefix: of the run's own names. To be made before the first scenario, as groups that are there are not its own.
 
@@ -35,25 +40,36 @@ class Traces:
 
     def __init__(self, cluster: ClusterUnderTest, prefix: str) -> None:
         self._prefix = prefix
-        self._others: set[str] = set()
-        with contextlib.suppress(ScenarioFailed):
-            for address in cluster.brokers().values():
-                self._others.update(_groups(cluster, address))
+        try:
+            self._others = set(_own_groups(cluster, _FIXED.__contains__))
+        except ScenarioFailed:
+            self._others = set(_FIXED)  # who knows whose they are
 
     def remove(self, cluster: ClusterUnderTest, unended: Iterable[str] = ()) -> list[str]:
         """End, then delete, what there is of the run, and say what stays, a line a kind. unended: transactional ids
-        whose transactions are known to be open; where the broker lists transactions, they are those it lists."""
-        stay = _end_all(cluster, self._prefix, set(unended))
-        remove(cluster, self._is_own_topic, self._is_own)
-        lines = [_line(f"transactional ids in {state}", ids) for state, ids in sorted(stay.items())]
-        return lines + [_line(kind, names) for kind, names in self._left(cluster) if names]
+        whose transactions are known to be open; where the broker lists transactions, they are those it lists.
 
-    def _left(self, cluster: ClusterUnderTest) -> list[tuple[str, list[str]]]:
+        Groups come after the transactions: an offset commit that arrives late would make its group again, and the end
+        of its transaction fences it.
+        """
+        stay = _end_all(cluster, self._prefix, set(unended))
+        lines = [_line(f"transactional ids in {state}", ids) for state, ids in sorted(stay.items())]
+        return lines + self._remove_all(cluster)
+
+    def _remove_all(self, cluster: ClusterUnderTest) -> list[str]:
+        """Delete topics and groups until there are none; a coordinator that is busy or moves may refuse at first."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
-            topics, groups = _topics(cluster, self._is_own_topic), _own_groups(cluster, self._is_own)
-            if not (topics or groups) or time.monotonic() > deadline:
-                return [("topics", topics), ("groups", groups)]
+            try:
+                remove(cluster, self._is_own_topic, self._is_own)
+                topics, groups = _topics(cluster, self._is_own_topic), _own_groups(cluster, self._is_own)
+                lines = [_line(kind, names) for kind, names in (("topics", topics), ("groups", groups)) if names]
+            except _Busy as error:
+                lines = [f"perhaps groups: {error}"]
+            except ScenarioFailed as error:
+                return [f"perhaps topics and groups: {error}"]
+            if not lines or time.monotonic() > deadline:
+                return lines
             time.sleep(_POLL_SECONDS)
 
     def _is_own_topic(self, topic: str) -> bool:
@@ -110,6 +126,8 @@ def _open(cluster: ClusterUnderTest, prefix: str) -> dict[str, str] | None:
         ]
     except ScenarioFailed:
         return None
+    if any(answer.error_code in RETRIABLE for answer in answers):
+        return None
     return {
         one.transactional_id: one.transaction_state
         for answer in answers
@@ -119,35 +137,32 @@ def _open(cluster: ClusterUnderTest, prefix: str) -> dict[str, str] | None:
 
 
 def remove(cluster: ClusterUnderTest, topics: Callable[[str], bool], groups: Callable[[str], bool]) -> None:
-    """Delete the topics and groups of these names; members that a group still has are made to leave."""
-    with contextlib.suppress(ScenarioFailed):
-        for address in cluster.brokers().values():
-            own = [group for group in _groups(cluster, address) if groups(group)]
-            if own:
-                _remove_groups(cluster, address, own)
+    """Delete the topics and groups of these names; members that a group still has are made to leave. Raises
+    ScenarioFailed where the broker does not say what there is."""
     if chosen := _topics(cluster, topics):
         cluster.delete_topics(chosen)
+    for address in cluster.brokers().values():
+        own = [group for group in _groups(cluster, address) if groups(group)]
+        if own:
+            _remove_groups(cluster, address, own)
 
 
 def _topics(cluster: ClusterUnderTest, wanted: Callable[[str], bool]) -> list[str]:
-    with contextlib.suppress(ScenarioFailed):
-        return [topic.name for topic in cluster.metadata(None).topics if topic.name and wanted(topic.name)]
-    return []
+    return [topic.name for topic in cluster.metadata(None).topics if topic.name and wanted(topic.name)]
 
 
 def _own_groups(cluster: ClusterUnderTest, wanted: Callable[[str], bool]) -> list[str]:
-    with contextlib.suppress(ScenarioFailed):
-        brokers = cluster.brokers().values()
-        return [group for address in brokers for group in _groups(cluster, address) if wanted(group)]
-    return []
+    return [group for address in cluster.brokers().values() for group in _groups(cluster, address) if wanted(group)]
 
 
 def _groups(cluster: ClusterUnderTest, address: Address) -> list[str]:
-    """Those that this broker coordinates."""
+    """Those that this broker coordinates. Raises _Busy while it cannot tell."""
     if not cluster.serves(m.ListGroupsRequest):
         return []
-    listed = cluster.ask_at_most(address, m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups
-    return [group.group_id for group in listed]
+    answer = cluster.ask_at_most(address, m.ListGroupsRequest(), m.ListGroupsResponse, 2)
+    if answer.error_code in RETRIABLE:
+        raise _Busy(f"ListGroups: {ErrorCode(answer.error_code).name}")
+    return [group.group_id for group in answer.groups]
 
 
 def _remove_groups(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
@@ -157,7 +172,8 @@ def _remove_groups(cluster: ClusterUnderTest, address: Address, groups: list[str
         with contextlib.suppress(ScenarioFailed):
             _empty_consumer(cluster, address, groups)
     if cluster.serves(m.DeleteGroupsRequest):
-        cluster.ask_at_most(address, m.DeleteGroupsRequest(groups_names=groups), m.DeleteGroupsResponse, 1)
+        with contextlib.suppress(ScenarioFailed):
+            cluster.ask_at_most(address, m.DeleteGroupsRequest(groups_names=groups), m.DeleteGroupsResponse, 1)
 
 
 def _empty_classic(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
