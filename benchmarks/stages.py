@@ -39,9 +39,9 @@ STAGES = {
     "records and headers of batches": "minibroker_protocol/records/",
     "codec of requests and responses": "minibroker_protocol/|<(decoder|encoder) of",
     "log": "minibroker_storage/",
-    "coordinators": "minibroker/(coordinators|runtime)/",
+    "coordinators": "minibroker/(coordinators|coordinator_runtime)/",
     "partition and cluster": "minibroker/cluster/",
-    "dispatch and handlers": "minibroker/handlers/",
+    "dispatch and handlers": "minibroker/(requests|handlers)/",
     "connection": "minibroker/server/",
 }
 

@@ -187,6 +187,13 @@ BREACHES = {
     "the edge in the core": (
         "minibroker/coordinators/hashing.py", "from minibroker.server import watchdog", "the rooms of minibroker"
     ),
+    "a machine that knows its runtime": (
+        "minibroker/coordinators/result.py", "from minibroker.coordinator_runtime import coordinators",
+        "the rooms of minibroker",
+    ),
+    "a chain that knows handlers": (
+        "minibroker/requests/chain.py", "from minibroker.handlers import table", "the rooms of minibroker"
+    ),
     "a broker that knows the pipeline": (
         "minibroker/handlers/table.py", "import minibroker_pipeline.reading", "five packages"
     ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from minibroker.handlers.chain import Link
-from minibroker.handlers.dispatch import Dispatcher
+from minibroker.requests.chain import Link
+from minibroker.requests.dispatch import Dispatcher
 
 Meter = Link
 """A link that only counts, of one broker from its start to its end."""

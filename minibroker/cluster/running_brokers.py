@@ -11,10 +11,6 @@ from minibroker.broker.suspension import Suspension
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.tapped_transport import SentTap, TappedTransport
 from minibroker.config.settings import Settings
-from minibroker.handlers.chain import Link, Place
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import Dispatcher
-from minibroker.handlers.pause import Pause
 from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import Timers
@@ -25,6 +21,10 @@ from minibroker.kernel.transport import Network
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import MetadataImage
 from minibroker.releases.semantics import Semantics
+from minibroker.requests.chain import Link, Place
+from minibroker.requests.context import RequestContext
+from minibroker.requests.dispatch import Dispatcher
+from minibroker.requests.pause import Pause
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.directory import DataDirectory
 

@@ -277,7 +277,7 @@ class _Served:
         try:
             response = done.result()
         except ApiError as error:
-            from minibroker.handlers.error_responses import can_fail, refused
+            from minibroker.requests.error_responses import can_fail, refused
 
             if not can_fail(type(request)):
                 end.close()

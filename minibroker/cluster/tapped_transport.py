@@ -7,10 +7,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.table import between_brokers, rows
-from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, failed
+from minibroker.requests.context import CloseConnection, RequestContext
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.fields import Buffer

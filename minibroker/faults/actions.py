@@ -31,19 +31,19 @@ from minibroker.faults.action_fields import (
 from minibroker.faults.facts import carried_by
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.faults.taken_values import BROKERS, EXAMPLE, filled, is_taken, values_of
-from minibroker.handlers.context import CloseConnection
-from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
+from minibroker.requests.context import CloseConnection
+from minibroker.requests.error_responses import can_fail, error_response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.handlers.api import Api
-    from minibroker.handlers.dispatch import Answered
-    from minibroker.handlers.tapped_request import TappedRequest
+    from minibroker.requests.api import Api
+    from minibroker.requests.dispatch import Answered
+    from minibroker.requests.tapped_request import TappedRequest
     from minibroker_protocol.dsl import Response
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import FaultRule
-from minibroker.handlers.context import CloseConnection, Frames
 from minibroker.handlers.table import apis, between_brokers
-from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import sleep, with_timeout
+from minibroker.requests.context import CloseConnection, Frames
+from minibroker.requests.tapped_request import TappedRequest
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster

@@ -14,8 +14,8 @@ from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
-    from minibroker.handlers.api import Api
-    from minibroker.handlers.tapped_request import TappedRequest
+    from minibroker.requests.api import Api
+    from minibroker.requests.tapped_request import TappedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

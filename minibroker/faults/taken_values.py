@@ -11,7 +11,7 @@ from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.handlers.tapped_request import TappedRequest
+    from minibroker.requests.tapped_request import TappedRequest
 
 EXAMPLE: Final[Mapping[str, Any]] = {
     "topic": "t",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from operator import attrgetter
 
-from minibroker.handlers.context import RequestContext
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import NO_AUTHORIZER, AclBindingFilter
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse

@@ -5,7 +5,7 @@ DescribeLogDirs (35), DescribeClientQuotas (48), DescribeQuorum (55).
 
 from __future__ import annotations
 
-from minibroker.handlers.context import RequestContext
+from minibroker.requests.context import RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 
 from minibroker.controller.features import SUPPORTED_FEATURES
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import RequestContext
+from minibroker.requests.api import Api
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 

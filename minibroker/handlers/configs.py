@@ -1,6 +1,6 @@
 """DescribeConfigs (32) and ListConfigResources (74), answered from the broker's settings and the image.
 
-Changes (AlterConfigs 33, IncrementalAlterConfigs 44) go to the controller: `minibroker.handlers.forwarded`.
+Changes (AlterConfigs 33, IncrementalAlterConfigs 44) go to the controller: `minibroker.requests.forwarded`.
 Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST.
 """
 
@@ -11,10 +11,10 @@ from minibroker.config.groups import describe_group
 from minibroker.config.settings import ConfigEntry, ConfigSource, ConfigSynonym
 from minibroker.config.types import ConfigType
 from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.config_resources import ConfigResourceType
+from minibroker.requests.context import RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 

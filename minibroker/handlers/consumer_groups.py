@@ -10,11 +10,11 @@ FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE
 
 from __future__ import annotations
 
-from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
-from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
 from minibroker.kernel.turns import STEP
 from minibroker.releases.features import GROUP_VERSION
+from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

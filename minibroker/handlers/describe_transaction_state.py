@@ -7,9 +7,9 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, TRANS
 from __future__ import annotations
 
 from minibroker.coordinators.transactions import queries
-from minibroker.handlers.auth_helper import authorize
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
+from minibroker.requests.auth_helper import authorize
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from minibroker.coordinators.patterns import compile_pattern, takes_long
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
-from minibroker.handlers.auth_helper import authorize
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
+from minibroker.requests.auth_helper import authorize
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

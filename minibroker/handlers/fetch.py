@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from minibroker.broker.fetch_sessions import INVALID_SESSION_ID, FetchSession, FetchTarget, PartitionKey
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.context import Answer, RequestContext
 from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
 from minibroker.handlers.fetch_targets import Fetch, Named, Read, forgotten_targets, name_targets, open_fetch
 from minibroker.kernel.turns import AT_A_TIME, STEPS, parts
+from minibroker.requests.context import Answer, RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from minibroker.broker.fetch_sessions import FetchTarget
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.context import RequestContext
 from minibroker.handlers.fetch_targets import READ_COMMITTED, TOPIC_IDS_VERSION, Fetch, Read
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -1,7 +1,7 @@
 """What a Fetch request is about: its session, its partitions, and which of them the client may read.
 
 A session outlives its client's rights, and its id is no secret. So every request checks the right to each topic of
-the session here, not in `minibroker.handlers.authorization`.
+the session here, not in `minibroker.requests.authorization`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from minibroker.broker.fetch_sessions import (
     PartitionKey,
 )
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.auth_helper import authorize
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.partitions.partition import Partition
+from minibroker.requests.auth_helper import authorize
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID

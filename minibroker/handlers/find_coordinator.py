@@ -8,9 +8,9 @@ Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
 
 from __future__ import annotations
 
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from minibroker.broker.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, FetchTarget
 from minibroker.broker.replica_sessions import ReplicaSession, TargetKey
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -8,9 +8,9 @@ GroupCoordinatorService, GroupMetadataManager.describeGroups and listGroups.
 
 from __future__ import annotations
 
-from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
+from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

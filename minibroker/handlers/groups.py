@@ -14,9 +14,9 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.coordinators.groups.environment import ClientInfo
-from minibroker.handlers.auth_helper import authorize
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.waiting import sleep
+from minibroker.requests.auth_helper import authorize
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (

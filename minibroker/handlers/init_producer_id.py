@@ -13,8 +13,8 @@ from minibroker.coordinators.transactions.metadata import (
     ProducerIdAndEpoch,
 )
 from minibroker.coordinators.transactions.refusals import wire_code
-from minibroker.handlers.context import RequestContext
 from minibroker.releases.semantics import INIT_PRODUCER_ID
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 

@@ -14,10 +14,10 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import AT_A_TIME, STEP
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_protocol.records import Brief, Pace, TakesLong

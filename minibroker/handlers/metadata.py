@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, Work, parts
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
+from minibroker.requests.auth_helper import NOT_ASKED, authorize, authorized_operations
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import MetadataImage
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.offsets import OffsetCommitRequest

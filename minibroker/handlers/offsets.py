@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.handlers.offset_commits import CommitAnswer
 from minibroker.kernel.turns import STEP
+from minibroker.requests.context import RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID

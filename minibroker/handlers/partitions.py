@@ -6,12 +6,12 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
 from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,

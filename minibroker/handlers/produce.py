@@ -18,8 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.coordinator_runtime.unknown_producer_check import refusal_of_unknown
-from minibroker.handlers.context import CloseConnection, RequestContext
-from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred, gather
 from minibroker.kernel.turns import STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import sleep, with_timeout
@@ -27,6 +25,8 @@ from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import PRODUCE
+from minibroker.requests.context import CloseConnection, RequestContext
+from minibroker.requests.transactional_batches import is_transactional
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse

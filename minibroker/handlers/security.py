@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
+from minibroker.requests.context import RequestContext
 from minibroker.security.credentials import SCRAM_MECHANISMS
 from minibroker.security.sasl import AuthenticationFailed, SaslState
 from minibroker_protocol import messages as m

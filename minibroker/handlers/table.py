@@ -12,22 +12,14 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from minibroker.handlers import (
-    fetch,
-    find_coordinator,
-    forwarded,
-    list_offsets,
-    metadata,
-    produce,
-    rights,
-    special_rights,
-)
-from minibroker.handlers.api import Api
+from minibroker.handlers import fetch, find_coordinator, list_offsets, metadata, produce
 from minibroker.handlers.api_versions import ApiVersions, unsupported
-from minibroker.handlers.context import Handler, RequestContext
-from minibroker.handlers.dispatch import Dispatcher
-from minibroker.handlers.refusal_reasons import Explain
-from minibroker.handlers.rights import (
+from minibroker.requests import forwarded, rights, special_rights
+from minibroker.requests.api import Api
+from minibroker.requests.context import Handler, RequestContext
+from minibroker.requests.dispatch import Dispatcher
+from minibroker.requests.refusal_reasons import Explain
+from minibroker.requests.rights import (
     ALTER,
     ALTER_CONFIGS,
     CLUSTER,
@@ -253,7 +245,7 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
     )
     rights_link = None
     if broker.authorizer is not None:
-        from minibroker.handlers.authorization import Rights
+        from minibroker.requests.authorization import Rights
 
         rights_link = Rights()
     highest = served[m.ApiVersionsRequest.__api_key__].max_version

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
-from minibroker.handlers.auth_helper import authorize
-from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
@@ -25,6 +23,8 @@ from minibroker.releases.semantics import (
     EPOCH_BUMPING_END_TXN,
     Ending,
 )
+from minibroker.requests.auth_helper import authorize
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

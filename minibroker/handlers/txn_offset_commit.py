@@ -15,9 +15,9 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.coordinators.groups.commits import Commit, Committed
-from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.handlers.offset_commits import CommitAnswer
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 

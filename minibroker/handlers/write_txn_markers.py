@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from minibroker.coordinator_runtime.transaction_markers import Marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
-from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
+from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

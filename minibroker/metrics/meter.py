@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from minibroker.handlers.answered_errors import errors_in
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Answer, Handler, RequestContext
 from minibroker.metrics.names import Bean, Sample
+from minibroker.requests.answered_errors import errors_in
+from minibroker.requests.api import Api
+from minibroker.requests.context import Answer, Handler, RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchResponse
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from minibroker.handlers.context import CloseConnection
-from minibroker.handlers.dispatch import Answered, Dispatch
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import CloseConnection
+from minibroker.requests.dispatch import Answered, Dispatch
 from minibroker.security.sasl import Authentication, AuthenticationFailed, SaslServer, SaslState
 from minibroker_protocol.fields import Buffer
 

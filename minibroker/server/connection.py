@@ -16,7 +16,7 @@ from minibroker.server.memory import LARGEST_PIECE_BYTES, wanted_bytes
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Answered, Dispatch
+    from minibroker.requests.dispatch import Answered, Dispatch
     from minibroker.server.connection_log import ConnectionLog
     from minibroker.server.memory import RequestMemory, SpareBuffers
 

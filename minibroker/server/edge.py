@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from minibroker.handlers.dispatch import Dispatch
 from minibroker.kernel.logs import get_logger
+from minibroker.requests.dispatch import Dispatch
 from minibroker.server.connection import Connection
 from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.listener_security import OPEN, ListenerSecurity

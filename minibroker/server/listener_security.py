@@ -10,7 +10,7 @@ from minibroker.security.protocols import SecurityProtocol
 
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
-    from minibroker.handlers.dispatch import Dispatch
+    from minibroker.requests.dispatch import Dispatch
     from minibroker.security.credentials import ScramCredentials
     from minibroker.security.sasl import SaslServer
     from minibroker.server.authenticator import Authenticated

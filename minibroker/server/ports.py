@@ -12,7 +12,7 @@ from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.listeners import ListenError, hold, listen_all
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Dispatcher
+    from minibroker.requests.dispatch import Dispatcher
 
 
 # uvloop closes a socket in a later turn; a port that is free by then is held at the first try.

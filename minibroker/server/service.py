@@ -16,7 +16,6 @@ from minibroker.cluster.cluster import Cluster
 from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError, format_address
-from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
@@ -27,6 +26,7 @@ from minibroker.kernel.turns import in_turns
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import PRESETS, mixed
+from minibroker.requests.context import CloseConnection
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks

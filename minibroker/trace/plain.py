@@ -7,7 +7,7 @@ from typing import Any
 
 from minibroker.config.keys import BROKER_KEYS
 from minibroker.config.types import ConfigType
-from minibroker.handlers.answered_errors import errors_in
+from minibroker.requests.answered_errors import errors_in
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID, Field

@@ -13,9 +13,9 @@ from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.structs import Struct
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Answered
-    from minibroker.handlers.tapped_request import TappedRequest
     from minibroker.kernel.refusals import Refusal
+    from minibroker.requests.dispatch import Answered
+    from minibroker.requests.tapped_request import TappedRequest
 
 # A larger response is converted at once, instead of keeping the object until it is read.
 _KEPT_BYTES = 64 * 1024

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from minibroker.handlers.context import Answer, Handler, RequestContext
 from minibroker.handlers.table import rows
-from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import Answer, Handler, RequestContext
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:
     from minibroker.faults.engine import SetRule
-    from minibroker.handlers.api import Api
     from minibroker.kernel.refusals import Refusal
+    from minibroker.requests.api import Api
 
 
 @cache

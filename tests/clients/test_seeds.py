@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from minibroker import Minibroker
 from minibroker.faults import DropReply, Error, Hold, Reorder
-from minibroker.handlers.context import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import ConnectionInfo
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import Answered
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.dispatch import Answered
 from minibroker_protocol.fields import Buffer
 
 FETCH, PRODUCE, ECHO, SILENT, REFUSE, CRASH = 1, 0, 100, 101, 102, 103

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from minibroker.handlers.api import Api
 from minibroker.handlers.table import apis
+from minibroker.requests.api import Api
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.shapes import Kind, Shapes
 from minibroker_protocol.structs import Struct

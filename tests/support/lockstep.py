@@ -34,8 +34,8 @@ from lockstep_requests import (
 )
 
 from minibroker.client.connection import Connection, ConnectionClosed, NoResponse, parse_address
-from minibroker.handlers.api import Api
 from minibroker.handlers.table import apis
+from minibroker.requests.api import Api
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode

@@ -15,7 +15,7 @@ from lockstep import Lockstep
 from lockstep_requests import Batch, Requests, World
 from samples import INTEGER_BITS
 
-from minibroker.handlers.api import Api
+from minibroker.requests.api import Api
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.fields import Field

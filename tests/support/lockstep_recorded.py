@@ -17,8 +17,8 @@ from lockstep_integers import ask_all, sample_of
 from lockstep_requests import Batch
 from memory_cluster import MemoryCluster
 
-from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.shapes import Shapes
 from minibroker_protocol.structs import Struct

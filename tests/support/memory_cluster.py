@@ -13,12 +13,12 @@ from minibroker.broker.broker import Broker
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.cluster.cluster import BrokerSpec, Cluster
 from minibroker.config.settings import Settings
-from minibroker.handlers.chain import Place
-from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor, InlineExecutor
 from minibroker.releases.semantics import KAFKA, Semantics
+from minibroker.requests.chain import Place
+from minibroker.requests.dispatch import Dispatcher
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minibroker.broker.broker import Broker
-from minibroker.handlers.answered_errors import errors_in
+from minibroker.requests.answered_errors import errors_in
 from minibroker_protocol.dsl import Response
 
 

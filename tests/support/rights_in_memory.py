@@ -9,9 +9,9 @@ from reasons import check_reasons
 from rights_record import AUTHORIZER, COMMON, NAMES
 from rights_world import CLOSED, fitted
 
-from minibroker.handlers.context import CloseConnection, ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker.releases.semantics import KAFKA, Semantics
+from minibroker.requests.context import CloseConnection, ConnectionInfo
 from minibroker.security.sasl import Authentication, PlainSaslServer
 from minibroker_protocol.dsl import Request
 

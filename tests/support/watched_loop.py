@@ -15,9 +15,9 @@ from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol.dsl import Request
 
 MOST_CALLS = 200_000

@@ -19,8 +19,8 @@ from .recording import ROOT
 # The core: what promises something about exactly-once. Commands, demo and pages are left out.
 CORE = (
     "protocol/minibroker_protocol", "storage/minibroker_storage", "minibroker/coordinators",
-    "minibroker/coordinator_runtime", "minibroker/partitions", "minibroker/broker", "minibroker/handlers",
-    "minibroker/server", "minibroker/security", "minibroker/rules",
+    "minibroker/coordinator_runtime", "minibroker/partitions", "minibroker/broker", "minibroker/requests",
+    "minibroker/handlers", "minibroker/server", "minibroker/security", "minibroker/rules",
 )  # fmt: skip
 
 

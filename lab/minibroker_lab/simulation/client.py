@@ -7,9 +7,9 @@ from operator import attrgetter
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
-from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
+from minibroker.requests.dispatch import Dispatcher
 from minibroker_lab.simulation.history import History
 from minibroker_lab.simulation.links import Disconnected, Links, Reasons
 from minibroker_lab.simulation.network_conditions import NetworkConditions

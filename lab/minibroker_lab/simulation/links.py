@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.api import Api
-from minibroker.handlers.chain import Link
-from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext
-from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.refusals import Refusal
+from minibroker.requests.api import Api
+from minibroker.requests.chain import Link
+from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext
+from minibroker.requests.dispatch import Dispatcher
 from minibroker_lab.simulation.network_conditions import Fate, NetworkConditions
 from minibroker_lab.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from minibroker.cluster.cluster import Cluster
 from minibroker.config.settings import Settings
 from minibroker.coordinators.hashing import partition_for
-from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.requests.dispatch import Dispatcher
 from minibroker.rules.rows import Finding
 from minibroker.trace.tap import RequestTap
 from minibroker_lab.simulation.client import Client

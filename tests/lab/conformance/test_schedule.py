@@ -15,7 +15,7 @@ pytestmark = pytest.mark.waits
 
 MORTAL = """
 import os
-from minibroker.handlers import dispatch
+from minibroker.requests import dispatch
 from minibroker.cli import main
 serve = dispatch.Dispatcher.dispatch
 def dies_of_heartbeats(self, frame, connection):

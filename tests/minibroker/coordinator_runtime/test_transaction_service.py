@@ -14,10 +14,10 @@ from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions import expiry
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TransactionEntry
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from minibroker.handlers.tapped_request import TappedRequest
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse

@@ -10,9 +10,9 @@ from faulty import FaultyCluster, produce_request
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults import FaultError
-from minibroker.handlers.chain import Place
-from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.requests.chain import Place
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest

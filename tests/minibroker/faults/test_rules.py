@@ -12,8 +12,8 @@ from minibroker.faults import FaultError
 from minibroker.faults.actions import ACTIONS
 from minibroker.faults.facts import Facts, ProducerFact
 from minibroker.faults.rules import Match, rule_from, rule_to
-from minibroker.handlers.chain import Place
 from minibroker.handlers.table import apis
+from minibroker.requests.chain import Place
 from minibroker_protocol.messages.groups import HeartbeatRequest
 from minibroker_protocol.messages.transactions import EndTxnRequest
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.requests.dispatch import CloseConnection
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode

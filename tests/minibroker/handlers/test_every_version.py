@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
+from minibroker.requests.api import Api
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 

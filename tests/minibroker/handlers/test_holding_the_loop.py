@@ -16,11 +16,11 @@ from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
 from minibroker.client.connection import Connection, parse_address
-from minibroker.handlers.context import CloseConnection, ConnectionInfo
 from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker.partitions import partition
+from minibroker.requests.context import CloseConnection, ConnectionInfo
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from minibroker.handlers import forwarded, table
+from minibroker.handlers import table
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests import forwarded
 from minibroker_protocol.messages import CreateTopicsRequest
 
 

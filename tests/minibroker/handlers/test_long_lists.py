@@ -10,8 +10,8 @@ from large_requests import large_request, places
 from memory_cluster import MemoryCluster
 
 from minibroker.handlers import list_offsets
-from minibroker.handlers.context import CloseConnection
-from minibroker.handlers.rights import ItemRight, RequestRight
+from minibroker.requests.context import CloseConnection
+from minibroker.requests.rights import ItemRight, RequestRight
 from minibroker.security.create_authorizer import STANDARD
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import TakesLong

@@ -14,9 +14,9 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults.facts import ProducerFact, carried_by, facts_of
 from minibroker.handlers import table
-from minibroker.handlers.context import CloseConnection, RequestContext
-from minibroker.handlers.error_responses import refused
-from minibroker.handlers.rights import ALTER, TOPIC, ItemRight
+from minibroker.requests.context import CloseConnection, RequestContext
+from minibroker.requests.error_responses import refused
+from minibroker.requests.rights import ALTER, TOPIC, ItemRight
 from minibroker.security.create_authorizer import STANDARD
 from minibroker.security.sasl import Authentication, PlainSaslServer
 from minibroker.trace.plain import refusals

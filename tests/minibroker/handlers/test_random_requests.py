@@ -16,10 +16,10 @@ from sampling import thinned
 from watched_loop import MOST_CALLS
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.messages.produce import ProduceRequest
 

@@ -11,11 +11,11 @@ from large_requests import large_request, places
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers import dispatch
-from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.garbage import without_full_collections
+from minibroker.requests import dispatch
+from minibroker.requests.dispatch import CloseConnection
 
 
 def full_collections() -> int:

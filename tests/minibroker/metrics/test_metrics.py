@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.faults import Error
-from minibroker.handlers.chain import Place
 from minibroker.kernel import extras
+from minibroker.requests.chain import Place
 
 BEANS = Path(__file__).with_name("mbeans-4.3.1.txt")
 """What Kafka 4.3.1 offers to JMX after a transaction and a group's commit, one topic, partition, request and error of

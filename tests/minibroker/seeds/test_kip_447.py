@@ -9,10 +9,10 @@ import pytest
 from seed_client import ID, OK, TOPIC, SeedClient
 
 from minibroker.faults.operations import hold_markers, release_markers
-from minibroker.handlers.context import CloseConnection
 from minibroker.releases.chain import RELEASES
 from minibroker.releases.release import ABSENT
 from minibroker.releases.semantics import KIP
+from minibroker.requests.context import CloseConnection
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]

@@ -8,9 +8,9 @@ import pytest
 from seed_client import OK, TOPIC, SeedClient, produce_request
 
 from minibroker.config.types import ConfigError
-from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.releases.chain import RELEASES
+from minibroker.requests.context import CloseConnection
 from minibroker.server.options import make_options
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ErrorCode

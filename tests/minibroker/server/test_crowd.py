@@ -14,8 +14,8 @@ from sampling import thinned
 
 from minibroker import Minibroker
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import Answered
 from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.requests.dispatch import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 

@@ -14,8 +14,8 @@ from long_batches import NOW
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.dispatch import CloseConnection
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.full_collections import FullCollections
 from minibroker_protocol import messages as m

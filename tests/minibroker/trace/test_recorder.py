@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from faulty import FaultyCluster, produce_request
 
-from minibroker.handlers.chain import Place
-from minibroker.handlers.context import CloseConnection
+from minibroker.requests.chain import Place
+from minibroker.requests.context import CloseConnection
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.pcapng import PcapngWriter
 from minibroker.trace.recorder import told

@@ -306,7 +306,7 @@ SERVING: Final = (
     Defect(
         "unsupported-api-versions-closes",
         "ApiVersions of an unknown version is answered with the broker's own range",
-        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         "if api_key == API_VERSIONS_KEY:",
         "if False:",
     ),
@@ -327,14 +327,14 @@ SERVING: Final = (
     Defect(
         "serve-any-version",
         "a version that is not served closes the connection",
-        "minibroker.handlers.dispatch:Dispatcher._serves",
+        "minibroker.requests.dispatch:Dispatcher._serves",
         "if not api.min_version <= version <= api.max_version:",
         "if version < api.min_version:",
     ),
     Defect(
         "answer-unsupported-version",
         "a request of a version that is not served gets no answer",
-        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         "if api_key == API_VERSIONS_KEY:",
         "if True:",
     ),
@@ -348,14 +348,14 @@ SERVING: Final = (
     Defect(
         "silent-on-unknown-api",
         "a request of an API there is not closes its connection",
-        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         'raise CloseConnection(f"API key {api_key} is not served")',
         "return None",
     ),
     Defect(
         "silent-on-broken-header",
         "a request whose header cannot be read closes its connection",
-        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         "api_key, version, correlation_id, client_id, position = parse_request_header(frame)",
         "try:\n"
         "    api_key, version, correlation_id, client_id, position = parse_request_header(frame)\n"
@@ -365,7 +365,7 @@ SERVING: Final = (
     Defect(
         "silent-on-broken-request",
         "a request that cannot be read closes its connection",
-        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         "request = api.request.decode_within(_AT_ONCE_BYTES, frame, version, position)",
         "try:\n"
         "    request = api.request.decode_within(_AT_ONCE_BYTES, frame, version, position)\n"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from minibroker.handlers.answered_errors import errs, looked_through
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Answer, Handler, RequestContext, follow, settled
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
+from minibroker.requests.answered_errors import errs, looked_through
+from minibroker.requests.api import Api
+from minibroker.requests.context import Answer, Handler, RequestContext, follow, settled
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from minibroker.broker.suspension import Suspension
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Answer, Handler, RequestContext, later
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.api import Api
+from minibroker.requests.context import Answer, Handler, RequestContext, later
 
 
 class Pause:

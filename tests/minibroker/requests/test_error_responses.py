@@ -11,11 +11,11 @@ from faulty import FaultyCluster
 from samples import sample
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.error_responses import can_fail, error_response, refused
 from minibroker.handlers.table import apis
-from minibroker.handlers.tapped_request import TappedRequest
+from minibroker.requests.api import Api
+from minibroker.requests.context import RequestContext
+from minibroker.requests.error_responses import can_fail, error_response, refused
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker.trace.plain import refusals
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.cluster import AlterClientQuotasRequest, AlterReplicaLogDirsRequest

@@ -16,7 +16,7 @@ from minibroker_protocol.registry import registry
 from minibroker_protocol.structs import Struct, entities_of, lists_about, naming, struct_of
 
 if TYPE_CHECKING:
-    from minibroker.handlers.tapped_request import TappedRequest
+    from minibroker.requests.tapped_request import TappedRequest
 
 _SESSION_ERRORS = frozenset(
     {

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.api import Api
-from minibroker.handlers.chain import Chain, Link, Place
-from minibroker.handlers.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
-from minibroker.handlers.response_frames import framed, frames_of, watched
 from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
+from minibroker.requests.api import Api
+from minibroker.requests.chain import Chain, Link, Place
+from minibroker.requests.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
+from minibroker.requests.response_frames import framed, frames_of, watched
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
 from minibroker_protocol.fields import Buffer

@@ -13,8 +13,8 @@ import pytest
 from minibroker import Minibroker
 from minibroker.client.connection import ConnectionClosed, parse_address
 from minibroker.client.security import Security
-from minibroker.handlers.answered_errors import errors_in
 from minibroker.handlers.table import apis
+from minibroker.requests.answered_errors import errors_in
 from minibroker.security.create_authorizer import STANDARD
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.error_responses import refused
 from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.requests.context import RequestContext
+from minibroker.requests.error_responses import refused
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -7,11 +7,11 @@ from typing import Any
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.api import Api
-from minibroker.handlers.chain import Place
-from minibroker.handlers.context import Answer, Handler, RequestContext, follow
 from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.api import Api
+from minibroker.requests.chain import Place
+from minibroker.requests.context import Answer, Handler, RequestContext, follow
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker.handlers.auth_helper import authorize as may
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.rights import (
+from minibroker.kernel.turns import STEP
+from minibroker.requests.auth_helper import authorize as may
+from minibroker.requests.context import RequestContext
+from minibroker.requests.rights import (
     CLUSTER,
     DESCRIBE,
     DESCRIBE_CONFIGS,
@@ -20,7 +21,6 @@ from minibroker.handlers.rights import (
     denied,
     topic_of,
 )
-from minibroker.kernel.turns import STEP
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Response

@@ -5,7 +5,7 @@ Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperat
 
 from __future__ import annotations
 
-from minibroker.handlers.context import RequestContext
+from minibroker.requests.context import RequestContext
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 NOT_ASKED = -2147483648

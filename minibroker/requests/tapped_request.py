@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Frames, Handler, RequestContext, later
-from minibroker.handlers.response_frames import frames_of
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.api import Api
+from minibroker.requests.context import Frames, Handler, RequestContext, later
+from minibroker.requests.response_frames import frames_of
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.fields import Buffer
 

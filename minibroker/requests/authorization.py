@@ -12,12 +12,12 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext, settled
-from minibroker.handlers.error_responses import refused
-from minibroker.handlers.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEPS, parts
+from minibroker.requests.api import Api
+from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext, settled
+from minibroker.requests.error_responses import refused
+from minibroker.requests.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Handler
+from minibroker.requests.api import Api
+from minibroker.requests.context import Handler
 
 
 class Place(IntEnum):

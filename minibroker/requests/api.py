@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.handlers.context import Handler
-from minibroker.handlers.rights import Right
+from minibroker.requests.context import Handler
+from minibroker.requests.rights import Right
 from minibroker_protocol.dsl import Request, Response
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
-from minibroker.handlers.auth_helper import authorize as may
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.transactional_batches import has_transactional_batch
 from minibroker.kernel.turns import AT_A_TIME
+from minibroker.requests.auth_helper import authorize as may
+from minibroker.requests.context import RequestContext
+from minibroker.requests.transactional_batches import has_transactional_batch
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode

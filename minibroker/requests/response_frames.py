@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import Frames, RequestContext
+from minibroker.requests.api import Api
+from minibroker.requests.context import Frames, RequestContext
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.headers import encode_response_header
 

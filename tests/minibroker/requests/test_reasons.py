@@ -9,12 +9,12 @@ from memory_cluster import MemoryCluster
 from samples import sample
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers import answered_errors
-from minibroker.handlers.api import Api
-from minibroker.handlers.context import CloseConnection, RequestContext
-from minibroker.handlers.refusal_reasons import note_errors
-from minibroker.handlers.response_frames import watched
 from minibroker.handlers.table import apis
+from minibroker.requests import answered_errors
+from minibroker.requests.api import Api
+from minibroker.requests.context import CloseConnection, RequestContext
+from minibroker.requests.refusal_reasons import note_errors
+from minibroker.requests.response_frames import watched
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
