@@ -1,11 +1,12 @@
 """Text for a terminal or a text log. Names from clients, files and the network may hold escape sequences and line ends.
 
-Every line that a command prints goes through `say`, every line of a text log through `printable`. JSON, HTML and other
-documents, which have their own escapes, go through `write_out`.
+Every line that a command prints goes through `say`, every line of a text log through `printable`, every JSON document
+through `json_text`. HTML and other documents, which have their own escapes, go through `write_out`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import IO
 
@@ -27,6 +28,15 @@ def say(*lines: str, to: IO[str] | None = None, flush: bool = False) -> None:
         print(printable(line), file=to)
     if flush:
         (to or sys.stdout).flush()
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    r"""`value` as JSON that a terminal may be given: what `printable` escapes is escaped as in JSON (``\u009b``), other
+    letters stay."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def write_out(document: str, *, flush: bool = False) -> None:

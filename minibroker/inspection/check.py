@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from minibroker.controller.journal import JOURNAL, MetadataJournal, topics_in, wrong_in_journal
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
-from minibroker.output import say, write_out
+from minibroker.output import json_text, say, write_out
 from minibroker_storage.check import ERROR, check_directory, check_partition, partition_of
 from minibroker_storage.check_finding import DATA_DIRECTORY, LOST_DATA, Finding
 from minibroker_storage.directory import BROKER_DIR, META_FILE
@@ -123,6 +122,6 @@ def _journal(disk: Disk) -> Iterator[Finding]:
 def _print(finding: Finding, prefix: str, *, as_json: bool) -> None:
     placed = replace(finding, path=prefix + finding.path)
     if as_json:
-        write_out(json.dumps(asdict(placed), ensure_ascii=False) + "\n")
+        write_out(json_text(asdict(placed)) + "\n")
     else:
         say(str(placed))

@@ -8,10 +8,10 @@ import sys
 
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
-from minibroker.output import say, write_out
+from minibroker.output import json_text, say, write_out
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.disk import StorageError
-from minibroker_storage.dump import as_json, as_text, dump
+from minibroker_storage.dump import as_text, dump
 from minibroker_storage.os_disk import OsDisk
 
 OK, BROKEN = 0, 1
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoints, partition.metadata, meta.properties",
+        help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint (metadata), checkpoints, partition.metadata, "
+        "meta.properties",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--records", action="store_true", help="also print the records inside the batches of a log")
@@ -58,7 +59,7 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
                 code = BROKEN
             progress.show(given, row.get("position", 0), total)
             if arguments.json:
-                write_out(as_json({"file": given, **row}) + "\n")
+                write_out(json_text({"file": given, **row}) + "\n")
             else:
                 say(as_text(row))
     except (Malformed, StorageError) as error:

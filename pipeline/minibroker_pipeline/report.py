@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import json
 import shlex
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from minibroker.output import json_text
 from minibroker.rules.catalogue import ERROR, RULES
 from minibroker.rules.remedies import BOOTSTRAP, remedies_of
 from minibroker.rules.rows import Finding
@@ -90,7 +90,7 @@ def summary(audit: Audit) -> dict[str, Any]:
 
 
 def summary_text(audit: Audit) -> str:
-    return json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
+    return json_text(summary(audit), indent=2) + "\n"
 
 
 def lines(audit: Audit, most: int = 20) -> list[str]:

@@ -43,6 +43,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 #: Longest directory name; a topic's name is shortened to fit when its directory is renamed for deletion.
 MAX_NAME = 255
 _PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_ASIDE = re.compile(r"\.[0-9a-f]+-(future|delete|stray)$")
 
 Offsets = dict[tuple[str, int], int]
 
@@ -51,6 +52,13 @@ def partition_of(name: str) -> tuple[str, int] | None:
     """Topic and partition of a directory's name; None for another name."""
     found = _PARTITION_DIR.fullmatch(name)
     return None if found is None else (found["topic"], int(found["partition"]))
+
+
+def topic_of(name: str) -> str:
+    """The topic of a partition's directory, also of one that moves between log directories, is deleted or is no longer
+    the broker's (`NAME-0.ID-future`, `-delete`, `-stray`); empty for another name."""
+    place = partition_of(_ASIDE.sub("", name))
+    return "" if place is None else place[0]
 
 
 class DirectoryLocked(Exception):

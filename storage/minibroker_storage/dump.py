@@ -22,8 +22,9 @@ from minibroker_protocol.records import (
     parse_control,
 )
 from minibroker_storage.checkpoints import decode_offsets
+from minibroker_storage.directory import CLUSTER_METADATA, topic_of
 from minibroker_storage.disk import Disk
-from minibroker_storage.dump_decoders import DECODED_TOPICS, decode_coordinator_record
+from minibroker_storage.dump_decoders import DECODED_TOPICS, decode_coordinator_record, decode_metadata
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from minibroker_storage.leader_epochs import LeaderEpochCache
@@ -36,19 +37,24 @@ from minibroker_storage.txn_index import TxnIndex
 Row = dict[str, Any]
 """A `kind` and its fields; every value fits into JSON."""
 
-_PENDING = re.compile(r"\.(deleted|cleaned|swap|tmp)$")
+METADATA_SNAPSHOT = ".checkpoint"
+"""Ending of the controller's `OFFSET-EPOCH.checkpoint` and of `bootstrap.checkpoint`, which formatting makes. They have
+batches, as a log has (KIP-630)."""
+_PENDING = re.compile(r"\.(deleted|cleaned|swap|tmp|part)$")
 
 
 def dump(disk: Disk, path: str, *, records: bool = False, topic: str | None = None) -> Iterator[Row]:
     """The rows of one file. `records`: also the records in the batches of a log. `topic` (default: from the directory's
-    name) decides how the records of the coordinators' topics are decoded. Raises MalformedFile for a name of no known
-    kind, StorageError when the file cannot be read.
+    name) decides how the records of the coordinators' topics and of the metadata are decoded. Raises MalformedFile for
+    a name of no known kind, StorageError when the file cannot be read.
     """
     folder, _, name = path.rpartition("/")
     name = _PENDING.sub("", name)
-    if topic is None:
-        topic = folder.rpartition("/")[2].rpartition("-")[0]
-    if name.endswith(".log"):
+    if name.endswith(METADATA_SNAPSHOT):
+        topic = CLUSTER_METADATA
+    elif topic is None:
+        topic = topic_of(folder.rpartition("/")[2])
+    if name.endswith((".log", METADATA_SNAPSHOT)):
         rows = _log(disk, path, records, topic)
     else:
         rows = _reader_of(path, name)(disk, path)
@@ -64,10 +70,6 @@ def as_text(row: Row) -> str:
     return str(row["kind"]) + "".join(f" {key}: {_plain(value)}" for key, value in row.items() if key != "kind")
 
 
-def as_json(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=False)
-
-
 def _plain(value: object) -> str:
     if isinstance(value, str):
         return value if value and value.isprintable() and " " not in value else json.dumps(value, ensure_ascii=False)
@@ -78,7 +80,9 @@ def _reader_of(path: str, name: str) -> Callable[[Disk, str], Iterator[Row]]:
     for ending, reader in _READERS:
         if name.endswith(ending):
             return reader
-    raise MalformedFile(path, 0, f"expected a name ending in {', '.join(('.log', *(end for end, _ in _READERS)))}")
+    raise MalformedFile(
+        path, 0, f"expected a name ending in {', '.join(('.log', METADATA_SNAPSHOT, *(end for end, _ in _READERS)))}"
+    )
 
 
 # Logs
@@ -155,6 +159,8 @@ def _record_row(header: BatchHeader, index: int, record: Record, topic: str) -> 
     decoded = None
     if topic in DECODED_TOPICS:
         decoded = decode_coordinator_record(topic, _bytes(record.key), _bytes(record.value))
+    elif topic == CLUSTER_METADATA:
+        decoded = decode_metadata(_bytes(record.value))
     if decoded is not None:
         row.update(decoded)
     else:

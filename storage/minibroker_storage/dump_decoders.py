@@ -1,4 +1,4 @@
-"""Readable forms of the coordinators' records in `__transaction_state` and `__consumer_offsets`."""
+"""Readable forms of records in `__transaction_state`, `__consumer_offsets` and `__cluster_metadata`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from minibroker_protocol import coordinator_records
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.metadata_records import decode_metadata_record
 from minibroker_protocol.structs import Struct
+from minibroker_storage.partition_metadata import topic_id_text
 
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"
@@ -18,6 +20,7 @@ DECODED_TOPICS = frozenset({TRANSACTIONS, OFFSETS})
 LITERAL = "LiteralTransactionLog"
 """Type of a transactional id's state in the layout that KIP-360 spells out."""
 _VERSION = struct.Struct(">h")
+_ID_BYTES = 16
 
 
 @cache
@@ -73,6 +76,23 @@ def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None
     return row if record.version is None else row | {"version": record.version}
 
 
+_SECRET = frozenset({"salt", "stored_key", "server_key"})
+"""Fields of a SCRAM credential, from which a weak password can be guessed."""
+
+
+def decode_metadata(value: bytes | None) -> dict[str, Any] | None:
+    """`{"type", "value"}` of a record in a metadata log; None when it is of a type that is not read here, or broken."""
+    try:
+        record = None if value is None else decode_metadata_record(value)
+    except Malformed:
+        return None
+    if record is None:
+        return None
+    fields = {field.name: getattr(record, field.name) for field in record.__fields__}
+    value_row = {name: "hidden" if name in _SECRET else plain(content, ids=True) for name, content in fields.items()}
+    return {"type": type(record).__name__, "value": value_row}
+
+
 def _of_version_1(name: str, key: Data, value: bytes) -> CoordinatorRecord | None:
     """In Kafka's layout or in KIP-360's own, which a directory may have: both are version 1. A value is in the layout
     that its bytes fill exactly, in Kafka's if they fill both or neither.
@@ -88,12 +108,12 @@ def _of_version_1(name: str, key: Data, value: bytes) -> CoordinatorRecord | Non
     return None if kafkas is None else CoordinatorRecord(name, key, kafkas, 1)
 
 
-def plain(value: object) -> Any:
-    """A message as dicts and lists; bytes in hex."""
+def plain(value: object, *, ids: bool = False) -> Any:
+    """A message as dicts and lists; bytes in hex, but those of an id as Kafka prints it where `ids`."""
     if isinstance(value, Struct):
-        return {field.name: plain(getattr(value, field.name)) for field in value.__fields__}
+        return {field.name: plain(getattr(value, field.name), ids=ids) for field in value.__fields__}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, ids=ids) for item in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).hex()
+        return topic_id_text(bytes(value)) if ids and len(value) == _ID_BYTES else bytes(value).hex()
     return value

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 
 import pytest
 from packages import PACKAGES, ROOT
 
-from minibroker.output import printable, say, write_out
+from minibroker.output import json_text, printable, say, write_out
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b[31m\r\n2026-01-01 forged\x9b31m\u2028\u202egnp.exe\ud800\t"
 
@@ -29,6 +30,15 @@ def test_each_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     say("to stdout")
     write_out("a\nb\x1b")
     assert capsys.readouterr().out == "to stdout\na\nb\x1b"
+
+
+def test_json_escapes_what_does_not_print() -> None:
+    value = {"name": ESCAPES + "\x7f\x9b\U000e0001", "city": "Größe 注文 🙂"}
+    for indent in (None, 2):
+        text = json_text(value, indent=indent)
+        assert json.loads(text) == value
+        assert text.replace("\n", "").isprintable()
+        assert "Größe 注文 🙂" in text
 
 
 def test_nothing_else_prints() -> None:

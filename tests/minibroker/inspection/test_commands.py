@@ -195,15 +195,18 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(kafka: Path) -> None:
 def test_names_and_texts_with_escape_sequences_are_shown(
     kafka: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    strange = tmp_path / "x\x1b[2J\n0 error(s)"
+    strange = tmp_path / "x\x1b[2J\n0 error(s)\x9b31m\x7f"
     kafka.rename(strange)
     log = next(path for path in strange.rglob(LOG) if path.stat().st_size)
     log.write_bytes(log.read_bytes()[:-1])
     assert main(["check", str(strange)]) == 1
     assert main(["dump", str(log), str(log)]) == 1
     assert main(["check", f"{strange}/\x1bmissing"]) != 0
+    assert main(["check", str(strange), "--json"]) == 1
+    assert main(["dump", str(log), "--json"]) == 1
     said = capsys.readouterr()
-    assert r"x\x1b[2J\n0 error(s)" in said.out
+    assert r"x\x1b[2J\n0 error(s)\x9b31m\x7f" in said.out
+    assert r"x\u001b[2J\n0 error(s)\u009b31m\u007f" in said.out
     assert r"\x1bmissing" in said.err
     assert all(character == "\n" or character.isprintable() for character in said.out + said.err)
     assert not [line for line in said.out.splitlines() if line.startswith("0 error(s)")]
