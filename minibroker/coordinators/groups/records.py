@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minibroker.coordinators.groups.other_groups import decode_other
 from minibroker.coordinators.result import CoordinatorRecord
 from minibroker_protocol import coordinator_records as c
 from minibroker_protocol.dsl import Data
@@ -54,7 +55,7 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     key_type = int.from_bytes(key[:2], "big", signed=True)
     types = _TYPES.get(key_type)
     if types is None:
-        return None
+        return decode_other(key_type, key, value)
     key_class, value_class = types
     typed_key = key_class.decode(key, 0, 2)
     if value is None:

@@ -20,6 +20,7 @@ from minibroker.coordinators.groups.consumer.members import ConsumerMembers
 from minibroker.coordinators.groups.consumer.replay import replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
+from minibroker.coordinators.groups.other_groups import STREAMS, OtherGroups, OtherRecord, in_words
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -36,6 +37,7 @@ class GroupShard:
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+        self.others = OtherGroups()
         self.offsets = OffsetStore()
         self.decisions = OffsetDecisions(
             env, self.groups, self.offsets, lambda group_id: ClassicGroup(group_id, env.now_ms())
@@ -43,7 +45,7 @@ class GroupShard:
         self.rebalance = Rebalance(env)
         self._join = Join(env, self.rebalance)
         self._membership = Membership(self.rebalance)
-        self.consumers = ConsumerMembers(env, self.groups, self.rebalance)
+        self.consumers = ConsumerMembers(env, self.groups, self.others, self.rebalance)
         self._live = False
 
     # -- classic members -------------------------------------------------------------------------------------------
@@ -55,6 +57,12 @@ class GroupShard:
         group_id, created = request.group_id, False
         group = self.groups.get(group_id)
         before: list[CoordinatorRecord] = []
+        other = self.others.get(group_id)
+        if other is not None:
+            if not other.gives_way:
+                answer.resolve(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+                return CoordinatorResult(None)
+            before = other.tombstones()
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self.consumers.classic.join(group, client, request, answer)
@@ -100,6 +108,7 @@ class GroupShard:
 
     def describe(self, group_id: str) -> m.DescribeGroupsResponse.DescribedGroup:
         """A classic group; raises GROUP_ID_NOT_FOUND for any other."""
+        self.others.check(group_id, "classic")
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             reason = "not found" if group is None else "is not a classic group"
@@ -107,19 +116,39 @@ class GroupShard:
         return group.described()
 
     def listed(self) -> list[m.ListGroupsResponse.ListedGroup]:
+        listed = m.ListGroupsResponse.ListedGroup
         return [
-            m.ListGroupsResponse.ListedGroup(
+            listed(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state_name,
                 group_type=group.type_name,
             )
             for group in self.groups.values()
+        ] + [
+            listed(
+                group_id=group.group_id,
+                protocol_type=group.type_name,
+                group_state=GroupState.EMPTY.value,
+                group_type=group.type_name,
+            )
+            for group in self.others.all()
         ]
+
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
+        """As `OffsetDecisions.delete_group`; of a group that is not served, whatever members it had."""
+        other = self.others.get(group_id)
+        if other is None:
+            return self.decisions.delete_group(group_id)
+        offsets = [records.offset_tombstone(group_id, *key) for key in self.offsets.known(group_id)]
+        return CoordinatorResult(None, (*offsets, *other.tombstones()))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
+        other = self.others.get(commit.group_id)
+        if other is not None and not (other.gives_way and commit.generation_id < 0):
+            self.others.check(commit.group_id, "consumer")
         outcome = self.decisions.commit(commit)
         group = self.groups.get(commit.group_id)
         if isinstance(group, ClassicGroup) and not commit.transactional:
@@ -128,6 +157,9 @@ class GroupShard:
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> bool:
         """Whether the group has offsets to show; False when it does not exist. Raises ApiError with a refusal."""
+        other = self.others.get(group_id)
+        if other is not None:
+            return other.type_name == STREAMS
         group = self.groups.get(group_id)
         if group is None:
             return False
@@ -152,7 +184,9 @@ class GroupShard:
         self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
     ) -> None:
         key_type = record.key_type
-        if key_type in (records.OFFSET_COMMIT, records.LEGACY_OFFSET_COMMIT):
+        if isinstance(record, OtherRecord):
+            self._replay_other(record)
+        elif key_type in (records.OFFSET_COMMIT, records.LEGACY_OFFSET_COMMIT):
             self._replay_offset(record, offset, producer_id if transactional else NO_PRODUCER_ID)
         elif key_type == records.GROUP_METADATA:
             key = cast("c.GroupMetadataKey", record.key)
@@ -165,7 +199,7 @@ class GroupShard:
 
     def _replay_offset(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
         key = cast("c.OffsetCommitKey", record.key)
-        if record.value is not None and key.group not in self.groups:
+        if record.value is not None and key.group not in self.groups and self.others.get(key.group) is None:
             self.groups[key.group] = ClassicGroup(key.group, self.env.now_ms())
         self.offsets.replay(
             key.group,
@@ -175,6 +209,13 @@ class GroupShard:
             record_offset=offset,
             producer_id=producer_id,
         )
+
+    def _replay_other(self, record: OtherRecord) -> None:
+        self.others.replay(record)
+        group_id = record.key.group_id  # type: ignore[attr-defined]
+        group = self.groups.get(group_id)
+        if self.others.get(group_id) is not None and isinstance(group, ClassicGroup) and not self._live:
+            del self.groups[group_id]  # known by its offsets alone so far
 
     def _replay_group(self, group_id: str, value: c.GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -190,6 +231,8 @@ class GroupShard:
 
     def loaded(self) -> None:
         self._live = True
+        if others := self.others.all():
+            log.warning("%s", in_words(others))
         most = self.env.config().max_size
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):

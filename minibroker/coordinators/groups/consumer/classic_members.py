@@ -148,15 +148,16 @@ class ClassicMembers:
     # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
-        """The member's assignment as its embedded protocol tells it. Raises ApiError with the refusal."""
+        """The member's assignment as its embedded protocol tells it, empty as long as the target is older than the
+        member (group.consumer.assignment.interval.ms). Raises ApiError with the refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         name = protocols_of(member)[0][0]
         for told, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
             if told is not None and told != known:
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {told}")
-        if group.group_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.target_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer epoch")
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer target")
         self._forget(("sync", group.group_id, member.member_id))
         self._heartbeat.watch(group.group_id, member)
         version = version_of(protocols_of(member)[0][1])
@@ -171,7 +172,7 @@ class ClassicMembers:
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         self._heartbeat.watch(group.group_id, member)
         if (
-            member.member_epoch < group.group_epoch
+            member.member_epoch < group.target_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._still_waits(group, member))
         ):

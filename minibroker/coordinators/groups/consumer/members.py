@@ -20,6 +20,7 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
+from minibroker.coordinators.groups.other_groups import OtherGroups
 from minibroker.coordinators.patterns import takes_long
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.logs import get_logger
@@ -43,9 +44,12 @@ _CLASSIC_MEMBER = 0
 class ConsumerMembers:
     """Handles the requests of members of KIP-848 groups, and describes the groups."""
 
-    def __init__(self, env: Environment, groups: Mapping[str, AnyGroup], rebalance: Rebalance) -> None:
+    def __init__(
+        self, env: Environment, groups: Mapping[str, AnyGroup], others: OtherGroups, rebalance: Rebalance
+    ) -> None:
         self._env = env
         self._groups = groups
+        self._others = others
         self._rebalance = rebalance
         self._heartbeat = HeartbeatDecisions(env, self._find, self.remove)
         self.classic = ClassicMembers(env, self._heartbeat)
@@ -122,6 +126,7 @@ class ConsumerMembers:
 
     def group(self, group_id: str) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
+        self._others.check(group_id, "consumer")
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             reason = "not found" if group is None else "is not a consumer group"
@@ -130,6 +135,7 @@ class ConsumerMembers:
 
     def _change(self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
+        self._others.check(request.group_id, "consumer")
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self._new(client, group)

@@ -298,11 +298,34 @@ def test_an_assignment_with_data_of_a_custom_assignor_is_not_lost(data: bytes | 
 
 
 def test_without_the_policy_it_stays_a_consumer_group() -> None:
+    """As a live Kafka 4.4.0: no request computes the next target, so the one that is left is not sent back to join."""
     client = Mixed({"group.consumer.migration.policy": "upgrade"})
     classic = mixed(client)
     client.beat("n", -1)
     assert list(client.consumer.members) == [classic]
+    assert client.heartbeat(classic, 2) == NONE
+    again = client.join(classic, protocols=says("t", owned={"t": [0, 1]}))
+    assert again.generation_id == 3
+    assert client.sync(classic, 3).assignment == gives({"t": range(4)})
+
+
+def test_who_joins_within_the_interval_of_assignments_has_nothing_until_it_is_over() -> None:
+    """As a live Kafka 4.4.0, whose interval is 1,000 ms by default."""
+    client = Mixed({"group.consumer.assignment.interval.ms": "1000"})
+    assert client.enter("n").member_epoch == 2
+    joined = client.join(protocols=says("t"))
+    classic = joined.member_id
+    assert (joined.error_code, joined.generation_id) == (NONE, 2)
+    empty = client.sync(classic, 2)
+    assert (empty.error_code, empty.assignment) == (NONE, gives({}))
+    assert client.heartbeat(classic, 2) == NONE
+    client.timers.advance(1000)
+    assert client.heartbeat(classic, 2) == NONE  # until a native member asks
+    client.beat("n", 2)
     assert client.heartbeat(classic, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+    client.beat("n", 2, owned=[0, 1])
+    assert client.join(classic, protocols=says("t")).generation_id == 3
+    assert client.sync(classic, 3).assignment == gives({"t": [2, 3]})
 
 
 def test_who_waits_in_a_rebalance_is_sent_back(client: Mixed) -> None:
