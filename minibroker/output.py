@@ -6,7 +6,6 @@ through `json_text`. HTML and other documents, which have their own escapes, go 
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import IO
 
@@ -33,6 +32,8 @@ def say(*lines: str, to: IO[str] | None = None, flush: bool = False) -> None:
 def json_text(value: object, *, indent: int | None = None) -> str:
     r"""`value` as JSON that a terminal may be given: what `printable` escapes is escaped as in JSON (``\u009b``), other
     letters stay."""
+    import json
+
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
