@@ -20,7 +20,7 @@ from minibroker.kernel.outside_json import parse_json
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.check_finding import ERROR, NOTICE
 from minibroker_storage.disk import Disk, DiskFile, StorageError
-from minibroker_storage.lost import Lost
+from minibroker_storage.lost import COPIED, Lost
 
 JOURNAL = "metadata.journal"
 MARK = "metadata.journal.synced"
@@ -28,9 +28,12 @@ MARK = "metadata.journal.synced"
 Entry = dict[str, Any]
 
 
-def lost_of_journal(journal: bytes | None, mark: bytes | None, path: str = JOURNAL) -> Lost | None:
+def lost_of_journal(
+    journal: bytes | None, mark: bytes | None, path: str = JOURNAL, *, copied: bool = False
+) -> Lost | None:
     """What the journal lacks compared with its mark (None: no such file). An unreadable mark is ignored, as a power
-    loss during its write may leave one."""
+    loss during its write may leave one. `copied`: it may be a copy of a running broker's, whose journal was copied
+    before the mark: lines are then missing at its end, and none is torn."""
     said = None if mark is None else _read_mark(mark)
     if said is None:
         return None
@@ -44,7 +47,9 @@ def lost_of_journal(journal: bytes | None, mark: bytes | None, path: str = JOURN
         there = "it begins with others"
     if there is None:
         return None
-    return Lost(path + MARK.removeprefix(JOURNAL), f"{path} had {length} bytes that were acknowledged", there)
+    lawful = copied and journal is not None and len(journal) < length and journal[-1:] in (b"", b"\n")
+    lost = Lost(path + MARK.removeprefix(JOURNAL), f"{path} had {length} bytes that were acknowledged", there)
+    return lost._replace(cause=COPIED, lawful=True) if lawful else lost
 
 
 def _read_mark(data: bytes) -> tuple[int, int] | None:
@@ -128,12 +133,12 @@ class MetadataJournal:
         #: says that all is well; so entries after a failed sync may stand on nothing.
         self.failed: ApiError | None = None
 
-    def lost(self) -> Lost | None:
-        """Acknowledged entries that are lost; call it before `replay`."""
+    def lost(self, *, copied: bool = False) -> Lost | None:
+        """Acknowledged entries that are lost; call it before `replay`. `copied`: as for `lost_of_journal`."""
         journal, mark = (
             self._disk.read_bytes(path) if self._disk.exists(path) else None for path in (self._path, self._mark_path)
         )
-        return lost_of_journal(journal, mark, self._path)
+        return lost_of_journal(journal, mark, self._path, copied=copied)
 
     @property
     def path(self) -> str:

@@ -10,14 +10,15 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from minibroker.controller.journal import JOURNAL, MetadataJournal, topics_in, wrong_in_journal
+from minibroker.controller.journal import JOURNAL, MARK, MetadataJournal, topics_in, wrong_in_journal
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
 from minibroker.output import json_text, say, write_out
-from minibroker_storage.check import ERROR, check_directory, check_partition, partition_of
-from minibroker_storage.check_finding import DATA_DIRECTORY, LOST_DATA, Finding
-from minibroker_storage.directory import BROKER_DIR, META_FILE
+from minibroker_storage.check import ERROR, check_directory, check_partition, finding_of, partition_of
+from minibroker_storage.check_finding import DATA_DIRECTORY, Finding
+from minibroker_storage.directory import BROKER_DIR, CLEAN_FILE, META_FILE
 from minibroker_storage.disk import StorageError
+from minibroker_storage.lost import DiskReader, may_be_of_a_copy
 from minibroker_storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
@@ -71,12 +72,15 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
     # With one broker the controller's journal is in its directory, else beside those of all.
     with _opened(root) as together:
         topics = _topics(together)
+        closed = True
         for prefix, broker in _brokers(root):
             with _opened(broker) as disk:
                 yield prefix, check_directory(disk, topics=topics | _topics(disk), progress=progress)
+                clean = disk.exists(CLEAN_FILE)
+                closed = closed and clean
                 if prefix:
-                    yield prefix, list(_journal(disk))
-        yield "", list(_journal(together))
+                    yield prefix, list(_journal(disk, closed=clean))
+        yield "", list(_journal(together, closed=closed))
 
 
 def _topics(disk: Disk) -> set[str]:
@@ -110,11 +114,14 @@ def _brokers(root: str) -> list[tuple[str, str]]:
     return found
 
 
-def _journal(disk: Disk) -> Iterator[Finding]:
-    """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged."""
-    lost = MetadataJournal(disk).lost()
+def _journal(disk: Disk, *, closed: bool) -> Iterator[Finding]:
+    """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged. `closed`: its
+    brokers were stopped cleanly."""
+    both = disk.exists(JOURNAL) and disk.exists(MARK)
+    copied = not closed and both and may_be_of_a_copy(DiskReader(disk), JOURNAL, MARK)
+    lost = MetadataJournal(disk).lost(copied=copied)
     if lost is not None:
-        yield Finding(LOST_DATA, lost.path, f"says {lost.said}, {lost.there}")
+        yield finding_of(lost)
     for position, message, severity in wrong_in_journal(disk.read_bytes(JOURNAL) if disk.exists(JOURNAL) else b""):
         yield Finding(DATA_DIRECTORY, JOURNAL, message, position, severity=severity)
 

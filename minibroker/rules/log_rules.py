@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
@@ -15,6 +17,7 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 """Kafka's default of producer.id.expiration.ms."""
 _UNKNOWN = -2
 """Last sequence of a producer whose earlier batches were deleted."""
+_marker_offset = attrgetter("marker_offset")
 
 
 class LogVerdict(NamedTuple):
@@ -318,11 +321,16 @@ class _LogJudge:
             self._compare_aborted(marker, first, marked_at)
 
     def _open_transactions(self) -> None:
+        ended = len(self._transactions)
         for producer_id, known in self._producers.items():
             opened = known.txn
             if opened is None:
                 continue
             last, timestamp = self._last_of[producer_id]
+            # A client writes what time it likes; a broker wrote the marker before.
+            before = bisect_left(self._transactions, opened.first_offset, 0, ended, key=_marker_offset)
+            marked = self._transactions[before - 1].end_timestamp if before else r.NONE
+            began = max(opened.first_timestamp, marked)
             self._transactions.append(
                 r.Transaction(
                     self._log,
@@ -335,7 +343,7 @@ class _LogJudge:
                     r.NONE,
                     "",
                     r.NONE,
-                    opened.first_timestamp,
+                    began,
                     timestamp,
                 )
             )

@@ -119,6 +119,12 @@ class Files:
         found = [DirectoryEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
         return sorted(found)
 
+    def modified_ms(self, path: str) -> int | None:
+        """When a file was last written; None where the file system does not say, or there is no such file."""
+        system, full = self._full(path)
+        mtime_ns: int | None = system.get_file_info(full).mtime_ns
+        return None if mtime_ns is None else mtime_ns // 1_000_000
+
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         system, full = self._full(path)
         with system.open_input_file(full) as file:
@@ -175,6 +181,9 @@ class FilesReader:
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         return self._files.read(self._root + path, start, stop)
+
+    def modified_ms(self, path: str) -> int | None:
+        return self._files.modified_ms(self._root + path)
 
 
 class FileDisk(MemoryDisk):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from minibroker.controller.journal import JOURNAL, MARK, configs_in, lost_of_journal, topics_in, wrong_in_journal
 from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
 from minibroker.controller.kraft import KraftMetadata, read_kraft_metadata
-from minibroker.rules.catalogue import NOTICE, finding
+from minibroker.rules.catalogue import ERROR, NOTICE, finding
 from minibroker.rules.compaction import compacts, may_miss
 from minibroker.rules.rows import NONE, Finding, Log, LogFacts
 from minibroker.rules.scan import base_of
@@ -22,10 +22,10 @@ from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
 from minibroker_storage import check_finding
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT
-from minibroker_storage.directory import META_FILE, partition_of
+from minibroker_storage.directory import CLEAN_FILE, META_FILE, partition_of
 from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minibroker_storage.indexes import OFFSET_ENTRY
-from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, lost_of_partition
+from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, Lost, lost_of_partition, may_be_of_a_copy
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 from minibroker_storage.small_files import Offsets, RootFiles, missing_indexes
 
@@ -67,13 +67,13 @@ def list_directory(
     empty); of `compacted` topics any batch may be missing. NotReadable when there is no log."""
     facts: list[LogFacts] = []
     parts: list[Part] = []
-    journal, found = _journal(files)
     topic_ids: dict[str, tuple[bytes, str]] = {}
 
     def chosen(topic: str, partition: int) -> bool:
         return not (topics and topic not in topics) and not (partitions and partition not in partitions)
 
     roots = _roots(files)
+    journal, found = _journal(files, roots)
     policies = {**_policies(files, roots), **dict.fromkeys(compacted, True)}
     for root in roots:
         listing = _Root(files, root, policies, topic_ids)
@@ -97,15 +97,21 @@ def list_directory(
     return Directory(facts, parts, tuple(found))
 
 
-def _journal(files: Files) -> tuple[set[str], list[Finding]]:
+def _lost(lost: Lost, log: Log, file: str) -> Finding:
+    severity = NOTICE if lost.lawful else ERROR
+    return finding("lost-data", log, lost.explained, first_offset=lost.offset, file=file, severity=severity)
+
+
+def _journal(files: Files, roots: Sequence[str]) -> tuple[set[str], list[Finding]]:
     """The topics in the controller's journal, and findings about the journal."""
     names = {entry.name for entry in files.list()}
     journal, mark = (files.read(name) if name in names else None for name in (JOURNAL, MARK))
-    lost = lost_of_journal(journal, mark)
     found = []
     log = Log("", "__cluster_metadata", 0)
+    running = journal is not None and any(CLEAN_FILE not in FilesReader(files, root).sizes("") for root in roots)
+    lost = lost_of_journal(journal, mark, copied=running and may_be_of_a_copy(FilesReader(files), JOURNAL, MARK))
     if lost is not None:
-        found.append(finding("lost-data", log, lost.explained, file=lost.path))
+        found.append(_lost(lost, log, lost.path))
     for position, message, severity in wrong_in_journal(journal or b""):
         found.append(finding("data-directory", log, message, file=JOURNAL, position=position, severity=severity))
     return topics_in(journal or b""), found
@@ -203,9 +209,10 @@ class _Root:
 
     def lost(self, place: tuple[str, int]) -> None:
         """Find lost data of a partition."""
-        for one in lost_of_partition(self._reader, f"{place[0]}-{place[1]}", self.reached.get(place, {})):
-            place_of = {"first_offset": one.offset, "file": self._path(one.path)}
-            self.found.append(finding("lost-data", Log(self._root, *place), one.explained, **place_of))  # type: ignore[arg-type]
+        directory, reached = f"{place[0]}-{place[1]}", self.reached.get(place, {})
+        for one in lost_of_partition(self._reader, directory, reached, clean=self._small.clean):
+            if not one.rebuilt:  # which `check` shows
+                self.found.append(_lost(one, Log(self._root, *place), self._path(one.path)))
 
     def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
         """Find checkpoint entries without a log, and checkpoints that contradict each other."""

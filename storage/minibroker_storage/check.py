@@ -18,7 +18,7 @@ from minibroker_storage.check_partition import PartitionCheck, Progress
 from minibroker_storage.checkpoints import CLEANER_OFFSET
 from minibroker_storage.directory import CLEAN_FILE, CLUSTER_METADATA, partition_of
 from minibroker_storage.disk import Disk
-from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, DiskReader, lost_of_partition
+from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, DiskReader, Lost, lost_of_partition
 from minibroker_storage.small_files import RootFiles, missing_indexes
 
 __all__ = ["ERROR", "NOTICE", "Finding", "check_directory", "check_partition", "partition_of"]
@@ -54,13 +54,22 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
     findings += [finding for place, finding in root.without_directory(lambda: topics) if place[0] not in topics]
     for place in sorted(there | {place for place in known if place[0] in topics}):
         reached = {name: root.offsets[name][place] for name in CHECKPOINTS if place in root.offsets.get(name, {})}
-        clean = root.clean and place[0] != CLUSTER_METADATA
-        for lost in lost_of_partition(reader, f"{place[0]}-{place[1]}", reached, clean=clean):
-            offset = lost.offset if lost.offset >= 0 else None
-            rule, severity = (PRODUCER_SNAPSHOT, NOTICE) if lost.rebuilt else (LOST_DATA, ERROR)
-            message = f"says {lost.said}, {lost.there}"
-            findings.append(Finding(rule, lost.path, message, offset=offset, severity=severity))
+        for lost in lost_of_partition(reader, f"{place[0]}-{place[1]}", reached, clean=root.clean):
+            if not (lost.rebuilt and place[0] == CLUSTER_METADATA):
+                findings.append(finding_of(lost))
     return findings
+
+
+def finding_of(lost: Lost) -> Finding:
+    """An error, unless a broker starts without it or what is missing may be so."""
+    message = f"says {lost.said}, {lost.there}" + (f" ({lost.cause})" if lost.lawful else "")
+    return Finding(
+        PRODUCER_SNAPSHOT if lost.rebuilt else LOST_DATA,
+        lost.path,
+        message,
+        offset=lost.offset if lost.offset >= 0 else None,
+        severity=NOTICE if lost.rebuilt or lost.lawful else ERROR,
+    )
 
 
 def _partition(disk: Disk, root: RootFiles, name: str, report: Report, progress: Progress) -> int:

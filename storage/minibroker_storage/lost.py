@@ -2,7 +2,11 @@
 
 A log's offset checkpoints, producer snapshots and indexes are written after the records they refer to are in the log's
 file, so a killed process leaves none of them ahead of its log. They are ahead only after a power loss, which may lose
-unsynced data, or if a file was removed, emptied or truncated by hand. Kafka's LogLoader reports neither. Reads only.
+unsynced data, if a file was removed, emptied or truncated by hand, or in a copy of a running broker whose logs were
+copied before its checkpoints. Kafka's LogLoader reports none of them. Reads only.
+
+After a clean stop nothing explains it. Else what was not synced, from the recovery point on, may be missing; what was
+synced may be missing in a copy only, whose log is then not newer than the checkpoint, and at most `APART_MS` older.
 """
 
 from __future__ import annotations
@@ -21,6 +25,13 @@ from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK)
 """The checkpoints whose offsets must be in the log."""
 POWER_LOSS = "a power loss takes what was not synced, a killed process loses nothing"
+UNSYNCED = (
+    "not synced yet: a power loss takes it, and a copy of a running broker may lack it; a killed process loses nothing"
+)
+COPIED = "synced: missing as in a copy of a running broker whose log was copied before this file"
+SYNCED = "synced: neither a power loss nor a copy of a running broker explains it"
+APART_MS = 3_600_000
+"""A copy of a running broker takes so long at most."""
 DIRECTORY = -1
 """The size that stands for a directory."""
 _CHUNK_BYTES = 1 << 20
@@ -33,7 +44,8 @@ _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 class Lost(NamedTuple):
     """Missing data. `path`: the file that names it; `said`: its content; `there`: what exists instead. `offset`: the
     end of the log of `directory` according to the file, -1 if that is not the subject. `usable`: whether a broker can
-    start without the data. `rebuilt`: the missing file, where opening the log makes it anew and no record is lost."""
+    start without the data. `rebuilt`: the missing file, where opening the log makes it anew and no record is lost.
+    `cause`: what is known of the cause; `lawful`: a power loss or a copy explains it, and no more can be known."""
 
     path: str
     said: str
@@ -42,6 +54,8 @@ class Lost(NamedTuple):
     offset: int = -1
     usable: bool = True
     rebuilt: str = ""
+    cause: str = POWER_LOSS
+    lawful: bool = False
 
     def __str__(self) -> str:
         return f"{self.path} says {self.said}, {self.there}"
@@ -49,7 +63,7 @@ class Lost(NamedTuple):
     @property
     def explained(self) -> str:
         """The line with the possible cause."""
-        return f"{self} ({POWER_LOSS})" if self.usable and not self.rebuilt else str(self)
+        return f"{self} ({self.cause})" if self.usable and not self.rebuilt else str(self)
 
 
 class DirectoryReader(Protocol):
@@ -60,6 +74,9 @@ class DirectoryReader(Protocol):
         exist."""
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes: ...
+
+    def modified_ms(self, path: str) -> int | None:
+        """When a file was last written; None where the file system does not say."""
 
 
 class DiskReader:
@@ -85,12 +102,15 @@ class DiskReader:
         finally:
             file.close()
 
+    def modified_ms(self, path: str) -> int | None:
+        return self._disk.modified_ms(path)
+
 
 def lost_of_partition(
     reader: DirectoryReader, directory: str, reached: Mapping[str, int], *, clean: bool = False
 ) -> list[Lost]:
     """The missing data of a partition. `reached`: checkpoint file → its offset for this partition. `clean`: the
-    directory was shut down cleanly."""
+    directory was shut down cleanly, so each log has its snapshot, and nothing else is missing lawfully."""
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
@@ -123,9 +143,27 @@ def lost_of_partition(
         for base, following in pairwise(bases):
             if following <= reached.get(RECOVERY_POINT, 0):
                 found += _lost_of_segment(reader, directory, base, sizes)
-    if clean and bases:
-        found += _missing_snapshot(reader, directory, bases, sizes, end)
-    return found
+    if clean:
+        return [*found, *(_missing_snapshot(reader, directory, bases, sizes, end) if bases else ())]
+    return _with_causes(reader, directory, bases, found, synced_is_lost=end < reached.get(RECOVERY_POINT, 0))
+
+
+def _with_causes(
+    reader: DirectoryReader, directory: str, bases: list[int], found: list[Lost], *, synced_is_lost: bool
+) -> list[Lost]:
+    """What is missing at the end of a log of a directory that was not closed, with its cause."""
+    cause, lawful = UNSYNCED, True
+    if found and synced_is_lost:
+        lawful = bool(bases) and may_be_of_a_copy(reader, join(directory, f"{bases[-1]:020d}.log"), RECOVERY_POINT)
+        cause = COPIED if lawful else SYNCED
+    return [one._replace(cause=cause, lawful=lawful) if one.offset >= 0 else one for one in found]
+
+
+def may_be_of_a_copy(reader: DirectoryReader, earlier: str, later: str) -> bool:
+    """Whether a copy of a running broker may have taken the file `earlier` before `later`: whoever keeps the files'
+    times and whoever does not, it is not newer."""
+    before, after = reader.modified_ms(earlier), reader.modified_ms(later)
+    return before is not None and after is not None and before <= after <= before + APART_MS
 
 
 def _lost_of_segment(reader: DirectoryReader, directory: str, base: int, sizes: Mapping[str, int]) -> Iterator[Lost]:

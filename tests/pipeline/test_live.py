@@ -77,6 +77,12 @@ def _batch(producer: Producer, sequence: int) -> bytes:
     return bytes(build_batch(records, transactional=True, **who))
 
 
+def _create(client: TransactionalClient, topic: str, partitions: int) -> None:
+    wanted = [CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)]
+    answer = client.ask_any(CreateTopicsRequest(topics=wanted, timeout_ms=10_000), CreateTopicsResponse, 5)
+    assert [one.error_code for one in answer.topics] == [0]
+
+
 @pytest.fixture(params=[BUMPS_EPOCH, OLD])
 def load(request: pytest.FixtureRequest) -> Iterator[tuple[str, Load]]:
     with Minibroker(ephemeral=True, transaction_version=request.param, topics={"t": 2}, config=CONFIG) as broker:
@@ -122,10 +128,9 @@ def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path, monke
     from real_kafka import real_kafka
 
     position = TopicClient.position
-    with real_kafka("num.partitions=2\n", release=release) as bootstrap:
-        with TopicClient(bootstrap) as client:
-            client.partitions(["t"])  # which makes it
+    with real_kafka(release=release) as bootstrap:
         running = Load(bootstrap, BUMPS_EPOCH), Load(bootstrap, OLD, "old")
+        _create(running[0].client, "t", 2)
         count = 0
 
         def asked(client: TopicClient, *place: Any) -> int:
@@ -182,8 +187,7 @@ def test_a_topic_made_again(version: int, tmp_path: Path, capsys: pytest.Capture
         while load.ended < 6:
             load.step()
         load.client.ask_any(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), DeleteTopicsResponse, 5)
-        again = [CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=1)]
-        load.client.ask_any(CreateTopicsRequest(topics=again, timeout_ms=10_000), CreateTopicsResponse, 5)
+        _create(load.client, "t", 2)
         assert main(["audit", "--bootstrap", b.bootstrap_servers]) == 0  # nothing in it yet
         other = Load(b.bootstrap_servers, version, "other")
         while other.ended < 3:

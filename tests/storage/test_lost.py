@@ -1,5 +1,6 @@
 """What is gone of a data directory is found from the small files beside it, and nothing else is."""
 
+import os
 import threading
 import zlib
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from minibroker_storage.check import check_directory
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Buffer, Disk
-from minibroker_storage.lost import DiskReader, lost_of_partition
+from minibroker_storage.lost import APART_MS, COPIED, UNSYNCED, DiskReader, lost_of_partition
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
 from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
@@ -119,6 +120,46 @@ def test_an_index_that_was_allocated_ahead() -> None:
     assert lines(disk) == []
 
 
+@pytest.mark.parametrize(
+    ("recovery_point", "older_ms", "gone", "severity", "cause"),
+    [
+        (2, -1, False, "notice", UNSYNCED),
+        (0, -1, True, "notice", UNSYNCED),
+        (3, 0, False, "notice", COPIED),
+        (3, APART_MS, False, "notice", COPIED),
+        (3, APART_MS + 1, False, "error", ""),
+        (3, -1, False, "error", ""),
+        (3, 0, True, "error", ""),
+        (2, 0, False, "clean", ""),
+    ],
+    ids=["unsynced", "unsynced log", "copy", "slow copy", "too slow", "newer", "no log", "closed"],
+)
+def test_what_may_be_missing(
+    recovery_point: int, older_ms: int, gone: bool, severity: str, cause: str, tmp_path: Path
+) -> None:
+    """`older_ms`: how much older than the recovery points the log's file is. What was synced may be missing in a copy
+    whose log is not newer, and after a clean stop nothing may."""
+    disk = OsDisk(str(tmp_path), durable=True)
+    written(disk)
+    file = disk.open(LOG)
+    file.truncate(file.size * 2 // 5)
+    file.close()
+    if gone:
+        disk.remove(LOG)
+    else:
+        os.utime(tmp_path / LOG, ns=(0, 10_000_000_000_000))
+    disk.write_atomic("recovery-point-offset-checkpoint", f"0\n1\nt 0 {recovery_point}\n".encode())
+    os.utime(tmp_path / "recovery-point-offset-checkpoint", ns=(0, (10_000_000 + older_ms) * 1_000_000))
+    if severity == "clean":
+        disk.write_atomic(".kafka_cleanshutdown", b"")
+        severity = "error"
+    found = [one for one in check_directory(disk, topics=["t"]) if one.rule == "lost-data"]
+    assert found[-1].path == "replication-offset-checkpoint" or gone
+    assert {one.severity for one in found} == {severity}
+    assert {one.message.partition(" (")[2].rstrip(")") for one in found} == {cause}
+    disk.close()
+
+
 # -- checkpoints do not outlive what they speak of -----------------------------------------------------------
 
 
@@ -207,6 +248,13 @@ def test_a_journal_that_was_cut_anywhere_is_noticed(tmp_path: Path) -> None:
 
 def test_what_was_never_acknowledged_is_not_missed(tmp_path: Path) -> None:
     journal, mark = journal_of(tmp_path)
+    for length, lawful in ((len(journal) - 1, False), (journal[:-1].rfind(b"\n") + 1, True), (0, True)):
+        copy = lost_of_journal(journal[:length], mark, copied=True)
+        assert copy is not None
+        assert copy.lawful is lawful
+    other = lost_of_journal(journal.replace(b"2", b"7"), mark, copied=True)
+    assert other is not None
+    assert not other.lawful
     assert lost_of_journal(journal + b'{"type": "ac', mark) is None
     assert lost_of_journal(journal, None) is None  # written by 0.1.0
     for torn in (b"", mark[:5], b"\0" * 29):  # a power loss while the mark was written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,15 +16,15 @@ from minibroker_protocol.records import Record, build_batch
 
 Scene = AbstractContextManager[dict[str, str]]
 """The words of the page that stand for something of this run, and what that is."""
-HOUR_MS = 3_600_000
 BOOTSTRAP, DATA_DIR = "127.0.0.1:9092", "DATA_DIR"
 
 
 @contextmanager
 def hanging_transaction(_: Path) -> Iterator[dict[str, str]]:
-    """A transactional batch came after its transaction's marker, to a broker that does not verify (before KIP-890)."""
+    """A transactional batch came after its transaction's marker, to a broker that does not verify (before KIP-890), an
+    hour before another transaction ended."""
     config = {"transaction.partition.verification.enable": "false"}
-    with Minibroker(ephemeral=True, topics={"orders": 1}, transaction_version=0, config=config) as broker:
+    with Minibroker(ephemeral=True, topics={"orders": 1, "other": 1}, transaction_version=0, config=config) as broker:
         with TransactionalClient(broker.bootstrap_servers) as client:
             producer = client.init_producer_id("checkout", 60_000, transaction_version=0)
             who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
@@ -33,9 +32,17 @@ def hanging_transaction(_: Path) -> Iterator[dict[str, str]]:
             for sequence in (0, 1):
                 if sequence:
                     client.end(producer, commit=True)
-                records = [Record(0, time.time_ns() // 1_000_000 - HOUR_MS, b"k", b"v")]
+                records = [Record(0, broker.clock.now_ms, b"k", b"v")]
                 batch = build_batch(records, base_sequence=sequence, transactional=True, **who)
                 client.produce(producer, "orders", 0, bytes(batch))
+            broker.clock.advance(3600)
+            later = client.init_producer_id("later", 60_000, transaction_version=0)
+            who = {"producer_id": later.producer_id, "producer_epoch": later.producer_epoch}
+            client.add_partitions(later, "other", [0])
+            records = [Record(0, broker.clock.now_ms, b"k", b"v")]
+            batch = build_batch(records, base_sequence=0, transactional=True, **who)
+            client.produce(later, "other", 0, bytes(batch))
+            client.end(later, commit=True)
         yield {BOOTSTRAP: broker.bootstrap_servers}
 
 

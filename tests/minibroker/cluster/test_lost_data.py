@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import pytest
+from logs import append, batch
 from memory_cluster import MemoryCluster
 
 from minibroker.cli import main
 from minibroker_pipeline.files import Files
 from minibroker_pipeline.listing import list_directory
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
@@ -50,8 +54,9 @@ def test_a_start_says_what_is_gone_and_can_be_refused(gone: str, there: str, cap
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         MemoryCluster(disk=disk).stop()
+    cause = "not synced yet: a power loss takes it, and a copy of a running broker may lack it; a killed process loses"
     assert [m for m in caplog.messages if "lost data" in m] == [
-        f"lost data in /memory: {SAID}{there} (a power loss takes what was not synced, a killed process loses nothing)"
+        f"lost data in /memory: {SAID}{there} ({cause} nothing)"
     ]
     MemoryCluster(REFUSE, disk=disk).stop()  # it went on from there
 
@@ -78,6 +83,8 @@ def test_check_and_audit_find_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     killed(disk)
     journal = tmp_path / "metadata.journal"
     journal.write_bytes(journal.read_bytes()[: len(journal.read_bytes()) // 2])
+    disk.write_atomic("recovery-point-offset-checkpoint", b"0\n1\nt 0 1347\n")
+    os.utime(tmp_path / "recovery-point-offset-checkpoint", (0, 0))
     assert main(["check", "--json", str(tmp_path)]) == 1
     found = {row["path"]: row["message"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     assert found["replication-offset-checkpoint"] == "says t-0 reached offset 1347, its log ends at 0"
@@ -86,7 +93,61 @@ def test_check_and_audit_find_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     lost = [(one.rule, str(one.log), one.file) for one in listed if one.severity == "error"]
     assert lost == [
         ("lost-data", "__cluster_metadata-0", "metadata.journal.synced"),
+        ("lost-data", "t-0", "recovery-point-offset-checkpoint"),
         ("lost-data", "t-0", "replication-offset-checkpoint"),
     ]
     with pytest.raises(ApiError, match=r"metadata.journal.synced says metadata.journal had \d+ bytes"):
         MemoryCluster(REFUSE, disk=OsDisk(str(tmp_path), durable=True))
+
+
+def _copied(source: Path, target: Path, *, directories: bool) -> None:
+    target.mkdir(exist_ok=True)
+    for entry in source.iterdir():
+        if entry.is_dir() and directories:
+            shutil.copytree(entry, target / entry.name)
+        elif entry.is_file() and not directories:
+            shutil.copy2(entry, target / entry.name)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_copy_of_a_running_broker_is_no_loss(
+    synced: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checkpoints and its journal were copied after the logs, which had grown, and in a second copy before them."""
+    data, copies = tmp_path / "data", [tmp_path / "logs-first", tmp_path / "logs-last"]
+    data.mkdir()
+    cluster = MemoryCluster(topics={"t": 1}, disk=OsDisk(str(data), durable=True))
+    directory, log = cluster.broker.directory, cluster.broker.partition("t", 0).log
+
+    def grow() -> None:
+        for _ in range(3):
+            append(log, batch())
+        log.high_watermark = log.log_end_offset
+        if synced:
+            log.flush()
+        directory.note([log])
+        directory.write_checkpoints()
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=f"t{log.log_end_offset}", num_partitions=1, replication_factor=1
+        )
+        cluster.call(CreateTopicsRequest(topics=[topic], timeout_ms=1), CreateTopicsResponse, 5)
+
+    grow()
+    _copied(data, copies[0], directories=True)
+    journal = shutil.copy2(data / "metadata.journal", tmp_path)
+    _copied(data, copies[1], directories=False)
+    grow()
+    _copied(data, copies[0], directories=False)
+    shutil.copy2(journal, copies[0])
+    _copied(data, copies[1], directories=True)
+    for copy, ahead in zip(copies, (True, False), strict=True):
+        assert main(["check", "--json", str(copy)]) == 0
+        lost = [row for row in map(json.loads, capsys.readouterr().out.splitlines()) if row["rule"] == "lost-data"]
+        reason = "(synced: missing as in a copy" if synced else "(not synced yet: "
+        names = ["recovery-point-offset-checkpoint"] * synced + ["replication-offset-checkpoint"]
+        assert [row["path"] for row in lost] == [*names, "metadata.journal.synced"] * ahead
+        assert all(reason in row["message"] for row in lost[:-1])
+        found = [one for one in list_directory(Files(str(copy))).found if one.rule == "lost-data"]
+        assert sorted(one.file for one in found) == sorted(row["path"] for row in lost)
+        assert {one.severity for one in found} <= {"notice"}
+    cluster.stop()

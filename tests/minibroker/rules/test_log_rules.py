@@ -199,3 +199,16 @@ def test_a_producer_may_be_missing_once_it_has_expired() -> None:
 def test_a_snapshot_after_the_end_is_what_a_crash_leaves() -> None:
     for clean, severity in ((True, ERROR), (False, NOTICE)):
         assert [one[2] for one in found([snapshot(END + 1)], clean=clean)] == [severity]
+
+
+@pytest.mark.parametrize(("first", "began"), [(100, 700), (900, 900)])
+def test_an_open_transaction_began_after_the_marker_before_it(first: int, began: int) -> None:
+    """Its client wrote a time of its own; the brokers wrote markers at 600, 700 and, after its first batch, 800."""
+    others = [data(0, txn=True, pid=8), data(2, 1, txn=True, pid=8), data(5, 2, txn=True, pid=8)]
+    times = {1: 600, 3: 700, 6: 800}
+    markers = [marker(offset, pid=8)._replace(timestamp=time) for offset, time in times.items()]
+    runs = (*others, data(4, txn=True, time=first))
+    span = r.Span(LOG, "f", 0, 0, END, missing=0, first_missing=r.NONE, intact_offset=0)
+    rows = LogRows(r.LogFacts(LOG), spans=(span,), runs=runs, markers=tuple(markers))
+    (opened,) = [txn for txn in judge_log(rows).transactions if txn.marker_offset < 0]
+    assert (opened.first_offset, opened.start_timestamp) == (4, began)
