@@ -186,6 +186,14 @@ def judge_codes_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def judge_scripts_table() -> str:
+    """The scripts that come with the judge."""
+    from minibroker_lab.judge.scripts import bundled, load
+
+    rows = [f"| `{name}` | {load(name).about} |" for name in bundled()]
+    return "\n".join(["| script | what happens |", "|---|---|", *rows]) + "\n"
+
+
 def museum_table() -> str:
     """The cases of the museum, and how often each was seen."""
     lines = ["| case | what happens | rule | seen | never seen | thread |", "|---|---|---|---|---|---|"]
@@ -220,6 +228,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "deviations": deviations_table,
     "fault-actions": fault_actions,
     "judge-codes": judge_codes_table,
+    "judge-scripts": judge_scripts_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,
     "releases": releases_table,

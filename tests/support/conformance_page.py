@@ -1,4 +1,4 @@
-"""The counts of the conformance suite, which this writes into docs/reference/conformance.md."""
+"""The counts of the conformance suite, which this writes into benchmarks/results/conformance-defects.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeds import SEEDS
 from minibroker_lab.conformance.scenario import EXPECTATIONS, bundled
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reference" / "conformance.md"
+PAGE = ROOT / "benchmarks" / "results" / "conformance-defects.md"
 BEGIN, END = "<!-- begin counts -->", "<!-- end counts -->"
 
 

@@ -1,4 +1,4 @@
-"""Runs the client applications under every bundled script and writes the tables of docs/how-to/judge.md.
+"""Runs the client applications under every bundled script and writes the tables of benchmarks/results/judge.md.
 
 python tests/support/judge_page.py [--semantics NAME] [--script NAME] [CLIENT==VERSION …]
 
@@ -20,10 +20,10 @@ from typing import Any
 from judged_applications import CLIENTS, OLD, command_of, release, verdicts
 from toolchain import tool
 
-from minibroker_lab.judge.scripts import bundled, load
+from minibroker_lab.judge.scripts import bundled
 from minibroker_lab.museum.clients import ClientError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "judge.md"
+PAGE = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 SEMANTICS = ("kafka", "kip")
 MEASURED = "measured"
@@ -127,16 +127,12 @@ def _others_title(semantics: str) -> str:
     return f"did not return under some script, semantics {semantics}"
 
 
-def scripts() -> str:
-    return "\n".join(["| script | what happens |", "|---|---|", *(f"| `{n}` | {load(n).about} |" for n in bundled())])
-
-
 def write(found: dict[str, Columns]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     how = f"`minibroker judge --script … --topic orders:1 --semantics … -- …`, {_tools()}."
-    parts = [scripts(), how, *(table(semantics, found[semantics]) for semantics in SEMANTICS)]
+    parts = [how, *(table(semantics, found[semantics]) for semantics in SEMANTICS)]
     PAGE.write_text("\n\n".join([f"{before}{BEGIN}\n{parts[0]}", *parts[1:]]) + f"\n{END}{after}", encoding="utf-8")
 
 

@@ -4,7 +4,7 @@
 
 Names: see `BROKERS`. A run replaces the broker's last one in benchmarks/results/conformance.json; with `--missing` only
 the scenarios that are not in the last run are run and added, as after a new scenario. Then, and without a name,
-docs/reference/conformance-results.md is written from that file.
+benchmarks/results/conformance.md is written from that file.
 """
 
 from __future__ import annotations

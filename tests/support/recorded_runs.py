@@ -1,6 +1,6 @@
 """benchmarks/results/conformance.json: what each broker did in each scenario, by the last run recorded of it.
 
-`peers.py` records runs. docs/reference/conformance-results.md and the site's "What answers how" are written from it.
+`peers.py` records runs. benchmarks/results/conformance.md and the site's "What answers how" are written from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minibroker_lab.conformance.scenario import Scenario, bundled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATA: Final = ROOT / "benchmarks" / "results" / "conformance.json"
-PAGE: Final = ROOT / "docs" / "reference" / "conformance-results.md"
+PAGE: Final = ROOT / "benchmarks" / "results" / "conformance.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 _PASSED: Final = "passed"
 _ABOUT_GROUPS: Final = (
@@ -106,7 +106,7 @@ def save(runs: Iterable[RecordedRun], file: Path = DATA) -> None:
 
 
 def with_results(page: str, runs: list[RecordedRun]) -> str:
-    """docs/reference/conformance-results.md with the tables of these runs."""
+    """benchmarks/results/conformance.md with the tables of these runs."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{_tables(runs)}\n{END}{tail}"

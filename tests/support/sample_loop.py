@@ -321,9 +321,11 @@ def table() -> str:
         "|---|---|---|---|",
     ]
     for client, cells in recorded().items():
+        alike: dict[str, list[str]] = {}
         for meets, levels in cells.items():
             texts = [", ".join(f"{verdict}: {count}" for verdict, count in levels[str(v)].items()) for v in LEVELS]
-            lines.append(f"| {client} | {MEETS[meets]} | {' | '.join(texts)} |")
+            alike.setdefault(" | ".join(texts), []).append(MEETS[meets])
+        lines += [f"| {client} | {'; '.join(meets)} | {texts} |" for texts, meets in alike.items()]
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ scenarios of <a href="docs/reference/conformance.html">the conformance suite</a>
 them, and the answers that they expect of each release of Apache Kafka and of the texts themselves (<code>kip</code>).
 minibroker gives these answers with <code>--as-version</code> and <code>--semantics</code>.</p>
 <p>Open a scenario for its answers. Its table of answers has a column where an answer differs from that of the column
-before. The results of all scenarios are <a href="docs/reference/conformance-results.html">counted by group</a>.</p>
+before. The results of all scenarios are <a href="benchmarks/results/conformance.html">counted by group</a>.</p>
 <p>The brokers, and the answers that each was held against:</p>"""
 _SIGNS: Final = {"passed": "✓", "failed": "✗"}
 _NOTHING: Final = "–"

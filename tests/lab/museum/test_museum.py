@@ -366,11 +366,11 @@ def test_every_case_is_whole() -> None:
 SHORT = {
     "segmentio-kafka-go-1332": "is in every release, and needs no failure",
 }
-"""Cases that are not run ten times with the bug and twenty times without; docs/reference/museum.md says so too."""
+"""Cases that are not run ten times with the bug and twenty times without; museum/README.md says so too."""
 
 
 def test_every_case_is_seen_nine_times_of_ten_and_never_in_twenty() -> None:
-    page = (ROOT / "docs" / "reference" / "museum.md").read_text(encoding="utf-8")
+    page = (ROOT / "museum" / "README.md").read_text(encoding="utf-8")
     rated = []
     for case in (cases := read_all(ROOT / "museum" / "cases")):
         rates = {(one.version, one.failures): one for one in case.measured}
