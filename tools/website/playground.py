@@ -17,7 +17,12 @@ STATIC: Final = Path(__file__).with_name("static")
 PYODIDE: Final = "pyodide@314.0.7"
 _FILES: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodide-lock.json", "python_stdlib.zip")
 _TRACE: Final = "minibroker/trace/page"
-_PACKAGES: Final = (("", "minibroker"), ("protocol", "minibroker_protocol"), ("storage", "minibroker_storage"))
+_PACKAGES: Final = (
+    ("", "minibroker"),
+    ("protocol", "minibroker_protocol"),
+    ("storage", "minibroker_storage"),
+    ("lab", "minibroker_lab"),
+)
 
 
 def build(root: Path, folder: Path) -> Page | str:
