@@ -25,7 +25,7 @@ class AclControl:
         """One result for each entry; INVALID_REQUEST for an invalid one. An existing entry stays."""
         results = []
         for given in request.creations:
-            yield
+            yield None
             results.append(self._create(given))
         return m.CreateAclsResponse(results=results)
 
@@ -52,7 +52,7 @@ class AclControl:
         """For each filter the deleted entries."""
         results = []
         for given in request.filters:
-            yield
+            yield None
             results.append(self._delete(given))
         return m.DeleteAclsResponse(filter_results=results)
 

@@ -54,7 +54,7 @@ class Controller:
         self._syncing = False
         self._unsynced: list[tuple[Deferred[Response], Response]] = []
         unknown_operation = ErrorCode[semantics.unknown_logger_operation]
-        topics, configs = TopicControl(state), ConfigControl(state, unknown_operation)
+        topics, configs = TopicControl(state), ConfigControl(state, executor, unknown_operation)
         features = FeatureControl(state, semantics.problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
@@ -123,9 +123,12 @@ class Controller:
             work.close()
             return
         self._working = False
+        awaited: Deferred[Any] | None = None
         try:
             for _ in range(_STEPS_AT_ONCE):
-                next(work)
+                awaited = next(work)
+                if awaited is not None and not awaited.done:
+                    break
         except StopIteration as stop:
             self._respond(answer, stop.value)
         except Exception as error:
@@ -133,7 +136,10 @@ class Controller:
             self._look_at_journal()
         else:
             self._working = True
-            self._timers.call_later(0, lambda: self._go_on(work, answer))
+            if awaited is None or awaited.done:
+                self._timers.call_later(0, lambda: self._go_on(work, answer))
+            else:
+                awaited.then(lambda _: self._go_on(work, answer))
         while self._waiting and not self._working:
             self._serve(*self._waiting.popleft())
 

@@ -39,7 +39,7 @@ class FeatureControl:
         results = []
         failed: ApiError | None = None
         for update in request.feature_updates:
-            yield
+            yield None
             try:
                 self._check(update)
             except ApiError as error:

@@ -34,7 +34,7 @@ class ReassignmentControl:
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
-                yield
+                yield None
                 code, message = ErrorCode.NONE, None
                 try:
                     self.reassign(

@@ -211,11 +211,11 @@ class ReplicationControl:
             named = list(of_topic.items())
         results = []
         for topic, indexes in named:  # one result for each, with or without partitions
-            yield
+            yield None
             result = ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=[])
             results.append(result)
             for index in indexes:
-                yield
+                yield None
                 try:
                     self.elect(topic, index, election)
                     code, message = ErrorCode.NONE, None

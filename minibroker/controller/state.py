@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
+from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.security.acls import AclBinding
 from minibroker.security.credentials import ScramCredential
@@ -28,9 +29,9 @@ Publish = Callable[[MetadataImage, tuple[str, ...]], None]
 
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work of the controller that yields at each element of a list: others have their turn in between. What it returns is
-the response."""
+Steps = Generator[Deferred[Any] | None, None, T]
+"""Work of the controller that yields None at each element of a list, after which others have their turn, and what it
+waits for. What it returns is the response."""
 
 _PARTITIONS_A_STEP = 128
 """They take about as long as a topic does."""

@@ -90,7 +90,7 @@ class TopicControl:
         results = []
         excess = yield from self._excess(request)
         for topic in {topic.name: topic for topic in request.topics}.values():
-            yield
+            yield None
             try:
                 if counts[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
@@ -232,7 +232,7 @@ class TopicControl:
 
         names, ids = Counter(request.topic_names), Counter[bytes]()
         for state in request.topics:
-            yield
+            yield None
             if state.name is not None and state.topic_id != NO_ID:
                 message = "You may not specify both topic name and topic id."
                 answer(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, message)
@@ -246,7 +246,7 @@ class TopicControl:
         doomed: list[TopicImage] = []
         claimed: set[bytes] = set()
         for name, count in names.items():
-            yield
+            yield None
             topic = self._state.image.topics.get(name)
             if count > 1:
                 answer(name, NO_ID, ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
@@ -259,7 +259,7 @@ class TopicControl:
             else:
                 doomed.append(topic)
         for topic_id, count in ids.items():
-            yield
+            yield None
             topic = self._state.image.topic_by_id(topic_id)
             if count > 1:
                 answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
@@ -268,7 +268,7 @@ class TopicControl:
             elif topic_id not in claimed:
                 doomed.append(topic)
         for topic in doomed:
-            yield
+            yield None
             if not self._state.settings.get_boolean("delete.topic.enable"):
                 answer(topic.name, topic.topic_id, ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
                 continue
@@ -283,7 +283,7 @@ class TopicControl:
         known = self._state.image.topics
         added = sum(max(0, one.count - len(known[one.name].partitions)) for one in request.topics if one.name in known)
         for topic in {topic.name: topic for topic in request.topics}.values():
-            yield
+            yield None
             code, message = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:

@@ -13,7 +13,7 @@ from minibroker.config.types import ConfigType
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
-from minibroker.metadata.config_resources import ConfigResourceType
+from minibroker.metadata.config_resources import ConfigResourceType, node_id_of
 from minibroker.requests.context import RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
@@ -111,10 +111,9 @@ def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
 
 def _check_node(ctx: RequestContext, name: str, expected: str) -> None:
     """Raises INVALID_REQUEST unless `name` is this broker's id."""
-    try:
-        asked = int(name)
-    except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    asked = node_id_of(name)
+    if asked is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if asked != ctx.broker.node_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected} received {name}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -13,3 +14,16 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
+
+
+def node_id_of(name: str) -> int | None:
+    """The broker that a resource's name means; None where Java's Integer.parseInt throws. Work is linear to the
+    name."""
+    found = _INTEGER.fullmatch(name)
+    if found is None:
+        return None
+    node_id = int(found[1] + found[2])
+    return node_id if -(1 << 31) <= node_id < 1 << 31 else None

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from memory_cluster import MemoryCluster
+from watched_loop import watched
 
+from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.unused import UNUSED_KEYS
+from minibroker.controller.configs import AlterConfigOpType, _list_changed
 from minibroker_protocol.messages import configs as c
 
 GROUP, CLIENT_METRICS, LOGGER, BROKER = 32, 16, 8, 4
@@ -269,3 +273,92 @@ def test_the_id_of_a_broker(cluster: MemoryCluster, node: str, expected: str | N
     code = INVALID_REQUEST if expected else NONE
     assert altered(cluster, BROKER, node, ("log.retention.ms", SET, "5")) == (code, expected)
     assert cluster.broker.settings.get("log.retention.ms") == (None if expected else 5)
+
+
+def patterns_of(size: int) -> Iterator[str]:
+    """Harmless ones, in one entry and in many."""
+    yield "client_id=" + "(?:a|b)?" * (size // 8)
+    yield ",".join(["client_id=a.*"] * (size // 14))
+    yield "client_id=[" + "a-c" * (size // 3) + "]"
+
+
+def test_long_patterns_of_clients_are_looked_at_elsewhere() -> None:
+    """58 KB in two subscriptions, one of which is wrong at its end: no turn of the loop grows with them."""
+    with watched() as loop:
+
+        def turns(*matches: str) -> list[int]:
+            resources = [
+                c.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                    resource_type=CLIENT_METRICS,
+                    resource_name=f"m{index}",
+                    configs=[
+                        c.IncrementalAlterConfigsRequest.AlterableConfig(name="match", config_operation=SET, value=text)
+                    ],
+                )
+                for index, text in enumerate(matches)
+            ]
+            request = c.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+            answer = loop.cluster.decode(type(request), 1, loop.serve(request, 1))
+            codes.append([one.error_code for one in answer.responses])
+            return list(loop.turns)
+
+        codes: list[list[int]] = []
+        turns("client_id=a", "client_id=a**")  # imports, and compiles
+        short = turns("client_id=a", "client_id=a**")
+        for long in patterns_of(29_000):
+            assert max(turns(long, long + "**")) < max(short) + 2000
+            assert loop.cluster.broker.image.configs_of(CLIENT_METRICS, "m0")["match"] == long
+        assert codes == [[0, INVALID_CONFIG]] * 5
+
+
+class Compared(str):
+    """Counts how often one of its items is compared."""
+
+    times = 0
+
+    def split(self, *separator: Any) -> list[str]:  # type: ignore[override]
+        return [Compared(item) for item in super().split(*separator)]
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_changes_of_a_list_are_linear(operation: int) -> None:
+    key = TOPIC_KEYS["cleanup.policy"]
+    there, change = (Compared(",".join(f"{letter}{i}" for i in range(2000))) for letter in "ab")
+    Compared.times = 0
+    result = _list_changed(key, {key.name: there}, change, AlterConfigOpType(operation))
+    assert result == (f"{there},{change}" if operation == APPEND else there)
+    assert Compared.times < 10 * 2000
+
+
+def test_changes_of_a_list_are_those_of_kafka() -> None:
+    """AbstractConfig values: APPEND adds what is not there, SUBTRACT removes the first of each."""
+    key = TOPIC_KEYS["cleanup.policy"]
+    current = {key.name: "a,b,,a"}
+    assert _list_changed(key, current, "c,b,c,d", AlterConfigOpType.APPEND) == "a,b,a,c,d"
+    assert _list_changed(key, current, "a,c", AlterConfigOpType.SUBTRACT) == "b,a"
+    assert _list_changed(key, current, "a,a,a", AlterConfigOpType.SUBTRACT) == "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("1 ", "Broker id must be an integer, but it is: 1 "),
+        ("1_0", "Broker id must be an integer, but it is: 1_0"),
+        ("2147483648", "Broker id must be an integer, but it is: 2147483648"),
+        ("9" * 5000, "Broker id must be an integer, but it is: " + "9" * 5000),
+        ("-2147483648", "Unexpected broker id, expected 1 or empty string, but received -2147483648"),
+        ("0" * 5000 + "2", "Unexpected broker id, expected 1 or empty string, but received " + "0" * 5000 + "2"),
+        ("+1", ""),
+        ("٠١", ""),
+    ],
+    ids=lambda text: ascii(text[:12]),
+)
+def test_ids_of_brokers_are_read_as_java_reads_them(cluster: MemoryCluster, name: str, message: str) -> None:
+    result = described(cluster, BROKER, name)
+    assert (result.error_code, result.error_message) == (INVALID_REQUEST if message else NONE, message)
