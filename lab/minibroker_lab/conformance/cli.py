@@ -28,7 +28,9 @@ from minibroker.program import uninterrupted
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
-from .failure import ScenarioError, ScenarioFailed
+from .failure import ConnectionClosed, ScenarioError, ScenarioFailed
+from .order import by_phase
+from .patience import Patience
 from .reports import makers
 from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
@@ -115,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run with parsed arguments; returns the exit status."""
     try:
-        scenarios = selected(load(arguments.files) if arguments.files else bundled(), arguments)
+        scenarios = selected(load(arguments.files) if arguments.files else by_phase(bundled()), arguments)
     except ScenarioError as exc:
         return fail(exc, UNUSABLE, _COMMAND)
     if not scenarios:
@@ -142,13 +144,17 @@ def run(arguments: argparse.Namespace) -> int:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         cluster.versions()
+        _get_in(cluster, arguments.command_config)
     except ScenarioFailed as exc:
         return fail(exc, UNUSABLE, _COMMAND)
     cluster.warm_up(token)
     traces = Traces(cluster, f"mb-{token}")
     jobs = 1 if arguments.verbose else arguments.jobs
+    patience = Patience()
     runs = [
-        ScenarioRun(cluster, scenario, f"{token}-{number}", options, wall_ms, partial(say, flush=True))
+        ScenarioRun(
+            cluster, scenario, f"{token}-{number}", options, wall_ms, partial(say, flush=True), patience=patience
+        )
         for number, scenario in enumerate(scenarios)
     ]
     start = _starting(cluster, arguments.start_command, token)
@@ -174,6 +180,15 @@ def run(arguments: argparse.Namespace) -> int:
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
     return FAILED if verdict.count(Status.FAILED) or verdict.causes() else PASSED
+
+
+def _get_in(cluster: ClusterUnderTest, command_config: str | None) -> None:
+    """A broker that wants a login tells its versions, and then closes the connection. Raises ScenarioFailed."""
+    try:
+        cluster.brokers()
+    except ConnectionClosed as error:
+        hint = "" if command_config else " (--command-config FILE)"
+        raise ScenarioFailed(f"{error}{hint}") from None
 
 
 def _leave_nothing(traces: Traces, runs: Sequence[ScenarioRun], options: Options, token: str) -> None:

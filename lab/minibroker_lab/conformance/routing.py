@@ -23,7 +23,7 @@ _TO_LEADER = frozenset(
         "WriteTxnMarkers",
     }
 )
-_TO_GROUP = frozenset(
+TO_GROUP = frozenset(
     {
         "OffsetCommit",
         "OffsetFetch",
@@ -39,7 +39,7 @@ _TO_GROUP = frozenset(
         "ConsumerGroupDescribe",
     }
 )
-_TO_TRANSACTION = frozenset(
+TO_TRANSACTION = frozenset(
     {"InitProducerId", "AddOffsetsToTxn", "EndTxn", "AddPartitionsToTxn", "DescribeTransactions"}
 )
 _TO_CONTROLLER = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions"})
@@ -78,9 +78,9 @@ class Router:
             return kind, str(resolve(argument, self._variables, strict=True))
         if step.api in _TO_CONTROLLER:
             return "controller", ""
-        if step.api in _TO_TRANSACTION:
+        if step.api in TO_TRANSACTION:
             return _named("txn", _transactional_id(body))
-        if step.api in _TO_GROUP:
+        if step.api in TO_GROUP:
             return _named("group", _group_id(body))
         if step.api in _TO_LEADER and step.get("at"):
             at = step.get("at")

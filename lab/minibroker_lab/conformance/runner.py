@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from .cluster import ClusterUnderTest
 from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
+from .patience import Patience
 from .requests import request_body
 from .routing import Router, transactional_ids
 from .scenario import ANY_VERSION, KAFKA, Scenario, Step
@@ -37,6 +38,7 @@ _JOINING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOf
 """What a transaction begins with."""
 _LONG_NUMBER = re.compile(r"\d{3,}|mb-[0-9a-f]{6}-[\w-]*")
 """Producer ids and names, which are others in every scenario."""
+_KINDS = {"raw": " (raw bytes)", "pipeline": " (pipelined requests)"}
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 2.0
@@ -74,8 +76,9 @@ class ScenarioRun:
 
     `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
     differences that a step allows, `unended` the transactional ids whose transaction may be open, `stopped_by` the
-    answer to the set-up because of which the scenario's subject was not asked. `recorder` is told
-    (step, path, answer) of every difference instead of a failure.
+    answer to the set-up because of which the scenario's subject was not asked. `patience` is that of the whole run,
+    `where` the step that is under way or was the last one, in words.
+    `recorder` is told (step, path, answer) of every difference instead of a failure.
     """
 
     cluster: ClusterUnderTest
@@ -90,13 +93,23 @@ class ScenarioRun:
     stopped_by: str = ""
     unended: set[str] = field(default_factory=set)
     recorder: Callable[[Step, str, Any], None] | None = None
+    patience: Patience = field(default_factory=Patience)
+    where: str = ""
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
     _pending: dict[str, _Ticket] = field(default_factory=dict)
     _where: str = ""
 
     def again(self) -> ScenarioRun:
         """The same scenario once more, under other names."""
-        return ScenarioRun(self.cluster, self.scenario, f"{self.token}-again", self.options, self.now_ms, self.write)
+        return ScenarioRun(
+            self.cluster,
+            self.scenario,
+            f"{self.token}-again",
+            self.options,
+            self.now_ms,
+            self.write,
+            patience=self.patience,
+        )
 
     def run(self) -> str | None:
         """Why the scenario failed, or None. Never raises for what a broker does."""
@@ -146,6 +159,7 @@ class ScenarioRun:
         for number, step in enumerate(steps, 1):
             where = f"step {prefix}{number}"
             self._where = f"{where} ({step.get('call')})" if step.api else where
+            self.where = self._where + _KINDS.get(step.kind, "")
             if step.kind in ("loop", "versions"):
                 self._loop(step, f"{prefix}{number}")
                 continue
@@ -211,7 +225,8 @@ class ScenarioRun:
         self.cluster.wait_until_up(f"{self.token}-restarted")
 
     def _timeout(self, step: Step) -> float:
-        return float(step.get("timeout", self.options.timeout))
+        whole = self.patience.limit(self.options.timeout, step.api)
+        return float(step.get("timeout", whole))
 
     # One request
 
@@ -261,8 +276,10 @@ class ScenarioRun:
     def _receive(self, ticket: _Ticket, timeout: float) -> dict[str, Any]:
         try:
             frame = ticket.connection.receive(timeout)
-        except (ConnectionClosed, NoResponse):
+        except (ConnectionClosed, NoResponse) as error:
             self._drop(ticket.connection)
+            if isinstance(error, NoResponse) and timeout >= self.options.timeout:
+                self.patience.failed(ticket.api)
             raise
         got, response = decode_response(frame, ticket.api, ticket.version, header_version=ticket.header_version)
         if got != ticket.correlation_id:
@@ -286,22 +303,33 @@ class ScenarioRun:
 
     def _answer(self, step: Step, router: Router) -> dict[str, Any]:
         """The response that counts: asked again while it is a transient error or not what `until` wants."""
-        deadline = time.monotonic() + float(step.get("within", self.options.patience))
+        begun = time.monotonic()
         retry = step.get("retry") or []
         again = _TRANSIENT if retry is True else frozenset(retry)
         while True:
             response = self._receive(self._send(step, router), self._timeout(step))
-            late = time.monotonic() > deadline
-            if again and not late and any(error in again for error in error_names(response)):
+            errors = again.intersection(error_names(response))
+            if errors and not self._late(step, begun, errors):
                 self.cluster.pause(_RETRY_SECONDS)
                 router.forget()
                 continue
             wrong = self._first_mismatch(step.get("until") or {}, response)
             if wrong is None:
                 return response
-            if late:
+            # Numbers are others in every scenario.
+            if self._late(step, begun, {wrong.path, *([wrong.got] if isinstance(wrong.got, str) else [])}):
                 raise ScenarioFailed(f"{wrong.path} never became {wrong.expected!r} (last: {wrong.got!r})")
             self.cluster.pause(step.get("every", _POLL_SECONDS))
+
+    def _late(self, step: Step, begun: float, answer: Iterable[str]) -> bool:
+        """Whether a step is asked no more, because of the time since it `begun`. answer: what is wrong with the last
+        one."""
+        waited, way = time.monotonic() - begun, (step.api, frozenset(answer))
+        if "within" in step.options:  # a time that the scenario is about
+            return waited > float(step.get("within"))
+        if waited > self.options.patience:
+            self.patience.failed(way)
+        return waited > self.patience.limit(self.options.patience, way)
 
     def _pipeline(self, step: Step) -> None:
         router = self._router()

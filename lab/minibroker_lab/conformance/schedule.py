@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from .failure import ScenarioFailed
+from .order import Phase, phase
 from .results import Result, Status
 from .runner import ScenarioRun
 from .scenario import RESTART
@@ -20,17 +21,24 @@ _DIED = "the broker does not answer any more"
 def run_all(
     runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None = None
 ) -> Generator[Result, None, None]:
-    """Run scenarios, `jobs` at once, and those that must be alone after the others.
+    """Run scenarios, `jobs` at once, those that must be alone after the others, and last, one by one, those whose bytes
+    no client sends: what ends a broker leaves nothing unasked then.
 
     After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
     and another run, one after the other, tell which it was. Without `start` all of those fail, and what was not begun
     is not run.
     """
-    together = [run for run in runs if not run.scenario.alone]
-    alone = [run for run in runs if run.scenario.alone]
+    malformed = [run for run in runs if phase(run.scenario) is Phase.MALFORMED]
+    others = [run for run in runs if run not in malformed]
+    together = [run for run in others if not run.scenario.alone]
+    alone = [run for run in others if run.scenario.alone]
+    gone = False
     try:
-        gone = yield from _part(together, have, jobs, start)
-        yield from map(_not_run, alone) if gone else _part(alone, have, 1, start)
+        for part, at_once in ((together, jobs), (alone, 1), (malformed, 1)):
+            if gone:
+                yield from map(_not_run, part)
+            else:
+                gone = yield from _part(part, have, at_once, start)
     except BaseException:  # an interrupt, or further results are not needed
         for cluster in {run.cluster for run in runs}:
             cluster.abandon()
@@ -64,7 +72,7 @@ def _part(
             break
         back = _brought_back(start)
         if back or len(begun) == 1:
-            yield from _blamed(begun, watch, start, _DIED) if back else _all_blamed(begun, "")
+            yield from _blamed(begun, watch, start) if back else _all_blamed(begun, "")
         else:
             yield from _all_blamed(begun, "; --jobs 1 or --start-command tells which of these it was")
         if not back:
@@ -85,7 +93,7 @@ def _brought_back(start: Start | None) -> bool:
 
 
 def _blamed(
-    begun: Sequence[tuple[ScenarioRun, Result]], watch: _Watch, start: Start | None, why: str
+    begun: Sequence[tuple[ScenarioRun, Result]], watch: _Watch, start: Start | None
 ) -> Generator[Result, None, None]:
     """With the broker back: what ran when it died is run again, each alone. The one it dies of fails."""
     if len(begun) == 1:
@@ -100,7 +108,7 @@ def _blamed(
         assert result is not None
         if alone.dead:
             found = True
-            result = Result(run.scenario, Status.FAILED, why, result.seconds)
+            result = Result(run.scenario, Status.FAILED, _died(repeated), result.seconds)
             if not _brought_back(start):
                 again += [result, *(_not_run(other) for other, _ in begun[len(again) + 1 :])]
                 break
@@ -108,14 +116,20 @@ def _blamed(
     if not found:
         names = ", ".join(run.scenario.name for run, _ in begun)
         first = again[0]
-        again[0] = Result(first.scenario, Status.FAILED, f"{why}, while these ran together: {names}", first.seconds)
+        again[0] = Result(first.scenario, Status.FAILED, f"{_DIED}, while these ran together: {names}", first.seconds)
     yield from again
 
 
 def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Generator[Result, None, None]:
     for run, result in begun:
-        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome in (Status.FAILED, Status.NOT_REACHED) else "")
+        said = f"{_died(run)}{more}" + (
+            f"; {result.why}" if result.outcome in (Status.FAILED, Status.NOT_REACHED) else ""
+        )
         yield Result(run.scenario, Status.FAILED, said, result.seconds)
+
+
+def _died(run: ScenarioRun) -> str:
+    return f"{_DIED} after {run.where}" if run.where else _DIED
 
 
 def _not_run(run: ScenarioRun) -> Result:

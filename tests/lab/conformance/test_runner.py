@@ -2,14 +2,15 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_broker import CLOSE, SILENCE, ScriptedBroker, scripted_broker
+from scripted_broker import CLOSE, SILENCE, ScriptedBroker, plain_broker, scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import cli, patience
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
@@ -182,6 +183,37 @@ def test_retry_and_until(suite: Suite) -> None:
     )
     suite.broker.handlers[HeartbeatRequest] = beats(16)
     assert "got 'NOT_COORDINATOR'" in suite.steps(BEAT + ", retry: true, within: 0.1, expect: {errorCode: NONE}}")
+
+
+def test_what_failed_in_the_same_way_is_not_waited_for_again(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SHORT_SECONDS", 0.0)
+    answers, asked = {"a": 27, "b": 27, "other": 25, "own-time": 27}, Counter[str]()
+
+    def beat(request: HeartbeatRequest, version: int) -> HeartbeatResponse:
+        asked[request.group_id] += 1
+        return HeartbeatResponse(error_code=answers[request.group_id])
+
+    def waits(group: str, more: str = "") -> str:
+        step = f"{{call: Heartbeat v3, req: {{groupId: {group}}}, every: 0.01, until: {{errorCode: NONE}}{more}}}"
+        return f"- {{name: {group}, steps: [{step}]}}"
+
+    suite.broker.handlers[HeartbeatRequest] = beat
+    scenarios = waits("a"), waits("b"), waits("other"), waits("own-time", ", within: 0.2")
+    assert suite(*scenarios, options=("--jobs", "1", "--until", "0.2")) == 1
+    assert suite.lines[-1] == "0 passed, 4 failed"
+    assert asked["b"] == 1
+    assert min(asked["a"], asked["other"], asked["own-time"]) > 1
+
+
+def test_silence_is_waited_for_once(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SHORT_SECONDS", 0.02)
+    suite.broker.handlers[HeartbeatRequest] = lambda request, version: SILENCE
+    text = (f"- {{name: {name}, steps: [{BEAT}}}]}}" for name in "ab")
+    suite(*text, options=("--jobs", "1", "--timeout", "0.1"))
+    assert [line.partition(": ")[2] for line in suite.lines[:2]] == [
+        "step 1 (Heartbeat v3): no response within 0.1 s",
+        "step 1 (Heartbeat v3): no response within 0.02 s",
+    ]
 
 
 def test_save_set_and_loop(suite: Suite) -> None:
@@ -494,6 +526,12 @@ def test_unusable_input_is_one_line_and_exit_status_2(suite: Suite) -> None:
     assert suite(f"- {{name: s, steps: [{BEAT}}}]}}") == 2
     said = "ApiVersions v0: connection closed by the broker; does this listener want TLS or a password?"
     assert suite.errors == f"minibroker conformance: {suite.broker.bootstrap}: {said}\n"
+    plain_broker(suite.broker)
+    suite.broker.handlers[MetadataRequest] = lambda request, version: CLOSE  # as one does that wants a login
+    assert suite(f"- {{name: s, steps: [{BEAT}}}]}}") == 2
+    said = "Metadata v12: connection closed by the broker; does this listener want TLS or a password?"
+    assert suite.errors == f"minibroker conformance: {suite.broker.bootstrap}: {said} (--command-config FILE)\n"
+    assert suite.lines == []
     suite.broker.close()
     assert suite(f"- {{name: s, steps: [{BEAT}}}]}}") == 2
     assert suite.errors.count("\n") == 1

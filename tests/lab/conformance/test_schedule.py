@@ -53,7 +53,7 @@ def test_the_scenario_that_killed_the_broker_fails_and_the_rest_is_not_run(
     assert cli.main([*mortal[:2], "--jobs", "1", file]) == 3
     assert capsys.readouterr().out.splitlines() == [
         "ok a",
-        "FAIL b: the broker does not answer any more",
+        "FAIL b: the broker does not answer any more after step 1 (Heartbeat v3)",
         "not run c (the broker was gone)",
         "not run d (the broker was gone)",
         "1 passed, 1 failed, 2 not run",
@@ -68,7 +68,7 @@ def test_a_command_brings_it_back_and_finds_who_it_was(
     file = suite(tmp_path, ASK, DEADLY, ASK)
     assert cli.main([*mortal, "--jobs", jobs, file]) == 1
     *lines, summary = capsys.readouterr().out.splitlines()
-    assert sorted(lines) == ["FAIL b: the broker does not answer any more", "ok a", "ok c"]
+    assert sorted(lines) == ["FAIL b: the broker does not answer any more after step 1 (Heartbeat v3)", "ok a", "ok c"]
     assert summary == "2 passed, 1 failed"
 
 
@@ -80,9 +80,23 @@ def test_of_several_at_once_each_may_have_done_it(
     file = suite(tmp_path, wait, DEADLY)
     assert cli.main([*mortal[:2], "--jobs", "2", file]) == 1
     lines = capsys.readouterr().out.splitlines()
-    said = "the broker does not answer any more; --jobs 1 or --start-command tells which of these it was"
-    assert [line.partition(";")[0] for line in lines[:2]] == [f"FAIL {name}: {said.partition(';')[0]}" for name in "ab"]
-    assert all(said in line for line in lines[:2])
+    died, told = "the broker does not answer any more after step 1", "--jobs 1 or --start-command tells which of these"
+    assert [line.partition(" (")[0] for line in lines[:2]] == [f"FAIL a: {died}", f"FAIL b: {died}"]
+    assert all(told in line for line in lines[:2])
+
+
+def test_bytes_that_no_client_sends_come_last(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "suite.yaml"
+    raw = "{raw: ffffffff, outcome: closed}"
+    file.write_text(f"""
+- {{name: malformed, steps: [{raw}]}}
+- {{name: by-itself, alone: true, steps: [{ASK}]}}
+- {{name: usual, steps: [{ASK}]}}
+""")
+    assert cli.main(["--bootstrap", bootstrap, str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["ok usual", "ok by-itself", "ok malformed"]
 
 
 @POSIX
