@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import resource
 import struct
 import sys
@@ -27,14 +28,20 @@ PARTITIONS = 8
 TIMESTAMP = 1_795_000_000_000
 
 
-def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool, transactions: int) -> None:
+def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool, transactions: int, uneven: bool) -> None:
     """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data, with
-    `transactions` each commits after so many batches on a partition."""
+    `transactions` each commits after so many batches on a partition, with `uneven` records have 0.4 to 1.6 times their
+    size, and keys of 1 to 20 bytes and a header."""
     from minibroker_protocol.records import Record, build_batch
 
     count = 10 if producers > 10_000 else max(1, BATCH_BYTES // (record_bytes + 12))
     payload = os.urandom(record_bytes - 10)
     records = [Record(i, TIMESTAMP, b"k%08d" % i, payload) for i in range(count)]
+    if uneven:
+        rng = random.Random(7)
+        for record in records:
+            record.key, record.headers = rng.randbytes(rng.randint(1, 20)), [("trace", rng.randbytes(16))]
+            record.value = rng.randbytes(rng.randint(record_bytes * 2 // 5, record_bytes * 8 // 5))
     who = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
     template = bytearray(build_batch(records, transactional=bool(transactions), **who))
     path.mkdir(parents=True, exist_ok=True)
@@ -192,6 +199,7 @@ def main() -> None:
     making.add_argument("--record-bytes", type=int, default=100)
     making.add_argument("--producers", type=int, default=200)
     making.add_argument("--hot", action="store_true")
+    making.add_argument("--uneven", action="store_true", help="records of many sizes, with a header")
     making.add_argument(
         "--transactions", type=int, default=0, metavar="BATCHES", help="commit after so many of a producer"
     )
@@ -212,6 +220,7 @@ def main() -> None:
             arguments.producers,
             arguments.hot,
             arguments.transactions,
+            arguments.uneven,
         )
     else:
         common = arguments.depth, arguments.rounds, arguments.tables, arguments.cold

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from minibroker.rules import rows as r
-from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, entry_rows, torn
+from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, Row, batch_fault, batch_rows, entry_rows, torn
+from minibroker_pipeline.lockstep import FEWEST, latest_deltas
 from minibroker_protocol.records import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -28,7 +29,14 @@ from minibroker_protocol.records import (
     complete_header,
     parse_header,
 )
-from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, crc32c
+from minibroker_protocol.records.batch import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    DELETE_HORIZON_MASK,
+    TIMESTAMP_TYPE_MASK,
+    crc32c,
+)
+from minibroker_protocol.records.native import IS_NATIVE
 from minibroker_storage.index_entries import EntryFault, IndexClaims
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -226,10 +234,10 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
     suspect = (delta < 0) | (count < 0) | (count > delta + 1)
-    if depth == CHECKSUMS:
+    if depth == CHECKSUMS or (depth == RECORDS and not IS_NATIVE):
         suspect |= _checksums(data, block) != headers["crc"]
-    elif depth != HEADERS:
-        suspect[:] = True
+    if depth == RECORDS:
+        suspect[:] = True if IS_NATIVE else suspect | ~_walked(data, block)
     found = []
     for index in np.flatnonzero(suspect).tolist():
         header, position = BatchHeader(*headers[index].tolist()), int(block.positions[index])
@@ -238,6 +246,22 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
         if fault is not None:
             found.append(fault)
     return found
+
+
+def _walked(data: memoryview, block: Block) -> Array:
+    """Which batches hold what their header says, as far as that can be told of many at once."""
+    headers, attributes = block.headers, block.headers["attributes"]
+    walked: Array = (headers["magic"] == MAGIC) & (((attributes & _CONTROL) != 0) | (headers["record_count"] == 0))
+    uncompressed = (headers["magic"] == MAGIC) & ((attributes & COMPRESSION_MASK) == 0)
+    chosen = np.flatnonzero(uncompressed & (headers["record_count"] > 0) & ~walked)
+    if len(chosen) >= FEWEST:
+        headers, at = headers[chosen], block.positions[chosen]
+        ends = at + headers["batch_length"] + LOG_OVERHEAD
+        sound, delta = latest_deltas(np.frombuffer(data, np.uint8), at + HEADER_SIZE, ends, headers["record_count"])
+        latest = headers["base_timestamp"].astype(np.int64) + delta
+        free = (headers["attributes"] & (TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK)) != 0
+        walked[chosen] = sound & (free | (latest == headers["max_timestamp"]))
+    return walked
 
 
 def _checksums(data: memoryview, block: Block) -> Array:

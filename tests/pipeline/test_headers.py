@@ -13,10 +13,17 @@ np = pytest.importorskip("numpy")
 
 from minibroker.rules.rows import Log, LogFacts, LogFault, Marker, Run, Span  # noqa: E402
 from minibroker.rules.scan import DEPTHS, scan_directory, scan_log  # noqa: E402
-from minibroker_pipeline import headers  # noqa: E402
+from minibroker_pipeline import headers, lockstep  # noqa: E402
 from minibroker_pipeline.headers import merge_runs, merge_spans, scan_bytes  # noqa: E402
 from minibroker_protocol.records import Record, build_batch, end_txn_marker  # noqa: E402
 from minibroker_storage.memory_disk import MemoryDisk  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def any_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records of few batches are walked in lockstep too."""
+    monkeypatch.setattr(headers, "FEWEST", 1)
+    monkeypatch.setattr(lockstep, "FEWEST", 1)
 
 
 def plain(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list[int]) -> list[Any]:

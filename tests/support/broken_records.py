@@ -117,7 +117,7 @@ def _damaged(rng: random.Random, payload: bytes) -> bytes:
 
 
 @cache
-def _header(count: int) -> BatchHeader:
+def header_of(count: int) -> BatchHeader:
     header = parse_header(build_batch([Record(0, TIME, None, b"")]))
     return replace(header, record_count=count)
 
@@ -126,7 +126,9 @@ def verdict(payload: Payload) -> Verdict:
     """What a walk says of it: the error, or all it found."""
     data, count, (least, largest), want_keys = payload
     try:
-        walked = validate_records(data, _header(count), want_keys=want_keys, min_timestamp=least, max_timestamp=largest)
+        walked = validate_records(
+            data, header_of(count), want_keys=want_keys, min_timestamp=least, max_timestamp=largest
+        )
     except InvalidRecords as error:
         return ("refused", str(error))
     return tuple([getattr(walked, name) for name in Walk.__slots__])
