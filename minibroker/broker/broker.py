@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.controller_channel import ControllerChannel, ask_controller
@@ -177,7 +177,12 @@ class Broker:
             for partition in topic.partitions
             if self.node_id in partition.replicas
         ]
-        lost = self.directory.lost(held)
+        never_compacted = {
+            topic.name
+            for topic in self.image.topics.values()
+            if "compact" not in cast("tuple[str, ...]", self.settings.topic_value("cleanup.policy", topic.configs))
+        }
+        lost = self.directory.lost(held, never_compacted)
         lost_data.report(lost, self.log_dir, self.settings)
         missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
         for key in held:

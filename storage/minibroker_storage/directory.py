@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from minibroker_storage import indexes
 from minibroker_storage.checkpoints import (
@@ -249,14 +249,17 @@ class DataDirectory:
             if self._on_file[name].get(key, 0) > offset:
                 self._write(name, sync=False)
 
-    def lost(self, held: Iterable[tuple[str, int]]) -> list[Lost]:
+    def lost(self, held: Iterable[tuple[str, int]], never_compacted: Container[str] = ()) -> list[Lost]:
         """Missing data of the partitions that have a directory, and of those in `held`, which have one after their
-        first write. Call it before any log is opened, because opening repairs the files."""
+        first write. never_compacted: topics of whose records compaction takes none. Call it before any log is opened,
+        because opening repairs the files."""
         reader = DiskReader(self.disk)
         found = []
         for key in sorted({*self.partitions(), *held}):
             reached = {name: self._on_file[name][key] for name in CHECKPOINTS if key in self._on_file[name]}
-            found += lost_of_partition(reader, self.partition_path(*key), reached, clean=self.clean)
+            compacted = key[0] not in never_compacted or key in self.cleaner_offsets
+            path = self.partition_path(*key)
+            found += lost_of_partition(reader, path, reached, clean=self.clean, compacted=compacted)
         return found
 
     def remove_deleted(self) -> None:

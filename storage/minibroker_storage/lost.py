@@ -107,10 +107,11 @@ class DiskReader:
 
 
 def lost_of_partition(
-    reader: DirectoryReader, directory: str, reached: Mapping[str, int], *, clean: bool = False
+    reader: DirectoryReader, directory: str, reached: Mapping[str, int], *, clean: bool = False, compacted: bool = True
 ) -> list[Lost]:
     """The missing data of a partition. `reached`: checkpoint file → its offset for this partition. `clean`: the
-    directory was shut down cleanly, so each log has its snapshot, and nothing else is missing lawfully."""
+    directory was shut down cleanly, so each log has its snapshot, and nothing else is missing lawfully. `compacted`:
+    compaction may have taken records between segments."""
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
@@ -142,7 +143,8 @@ def lost_of_partition(
     if not any(name.endswith(_UNFINISHED) for name in sizes):
         for base, following in pairwise(bases):
             if following <= reached.get(RECOVERY_POINT, 0):
-                found += _lost_of_segment(reader, directory, base, sizes)
+                lost = list(_lost_of_segment(reader, directory, base, sizes))
+                found += lost or ([] if compacted else _missing_segments(reader, directory, base, following, sizes))
     if clean:
         return [*found, *(_missing_snapshot(reader, directory, bases, sizes, end) if bases else ())]
     return _with_causes(reader, directory, bases, found, synced_is_lost=end < reached.get(RECOVERY_POINT, 0))
@@ -181,6 +183,30 @@ def _lost_of_segment(reader: DirectoryReader, directory: str, base: int, sizes: 
             there = f"that file has {size} bytes" if size else "that file is empty"
             yield Lost(join(directory, stem + suffix), f"a batch is at byte {position} of {log}", there, directory)
             return
+
+
+def _missing_segments(
+    reader: DirectoryReader, directory: str, base: int, following: int, sizes: Mapping[str, int]
+) -> Iterator[Lost]:
+    """A segment begins where the one before it ended. What there was in between has left no file behind."""
+    end = _closed_segment_end(reader, directory, base, sizes)
+    if end < following:
+        path = join(directory, f"{following:020d}.log")
+        there = f"the segment before it ends at {end}: segments between them are missing"
+        yield Lost(path, f"by its name that the log reached offset {following}", there, directory, cause=SYNCED)
+
+
+def _closed_segment_end(reader: DirectoryReader, directory: str, base: int, sizes: Mapping[str, int]) -> int:
+    """`_segment_end` of one that is not the last: its offset index has no room left at its end, so that only the last
+    entry is read."""
+    stem = f"{base:020d}"
+    size, index = sizes[stem + ".log"], sizes.get(stem + ".index", 0) // OFFSET_ENTRY.size * OFFSET_ENTRY.size
+    last = reader.read(join(directory, stem + ".index"), index - OFFSET_ENTRY.size, index) if index else b""
+    if last.strip(b"\0"):
+        end = _walk(reader, join(directory, stem + ".log"), OFFSET_ENTRY.unpack(last)[1], size, base)
+        if end is not None:
+            return end
+    return _segment_end(reader, directory, base, sizes)
 
 
 def _missing_snapshot(

@@ -42,9 +42,9 @@ def written(disk: Disk, records: int = 5) -> DataDirectory:
     return directory
 
 
-def lines(disk: Disk, held: list[tuple[str, int]] | None = None) -> list[str]:
+def lines(disk: Disk, held: list[tuple[str, int]] | None = None, never_compacted: tuple[str, ...] = ()) -> list[str]:
     directory = opened(disk)
-    found = [str(lost) for lost in directory.lost(held or [])]
+    found = [str(lost) for lost in directory.lost(held or [], never_compacted)]
     directory.release()
     return found
 
@@ -301,6 +301,43 @@ def test_a_segment_in_the_middle_that_was_emptied_or_cut(size: int, said: str) -
     assert line.startswith(f"{index} says a batch is at byte ")
     assert line.endswith(f" of t-0/{middle}, {said}")
     assert [f"{finding.path} {finding.message}" for finding in errors] == [line]
+
+
+def without_middle(*, indexes: bool = True) -> tuple[MemoryDisk, int, int]:
+    """t-0 without the files of its second segment, where that began, and where the third begins."""
+    disk = MemoryDisk()
+    closed(disk)
+    first, middle, last = sorted(name for name in disk.list("t-0") if name.endswith(".log"))[:3]
+    for name in disk.list("t-0"):
+        if name.startswith(middle[:20]):
+            disk.remove(f"t-0/{name}")
+    if not indexes:
+        disk.remove(f"t-0/{first[:20]}.index")
+    return disk, int(middle[:20]), int(last[:20])
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_segment_in_the_middle_of_which_no_file_is_left(indexes: bool) -> None:
+    disk, missing, following = without_middle(indexes=indexes)
+    (line,) = lines(disk, never_compacted=("t",))
+    assert line == (
+        f"t-0/{following:020d}.log says by its name that the log reached offset {following}, the segment before it ends"
+        f" at {missing}: segments between them are missing"
+    )
+
+
+def test_what_compaction_may_have_taken_is_not_missing() -> None:
+    disk, _, _ = without_middle()
+    assert lines(disk) == []
+    disk, _, _ = without_middle()  # `lines` left it unclean
+    disk.write_atomic("cleaner-offset-checkpoint", b"0\n1\nt 0 3\n")  # the policy was another one
+    assert lines(disk, never_compacted=("t",)) == []
+
+
+def test_a_whole_log_has_no_segment_missing() -> None:
+    disk = MemoryDisk()
+    closed(disk)
+    assert lines(disk, never_compacted=("t",)) == []
 
 
 def test_an_emptied_segment_without_offset_index_is_known_by_its_time_index() -> None:

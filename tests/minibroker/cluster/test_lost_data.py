@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from logs import append, batch
+from logs import NOW, RULES, append, batch
 from memory_cluster import MemoryCluster
 
 from minibroker.cli import main
@@ -17,6 +17,8 @@ from minibroker_pipeline.files import Files
 from minibroker_pipeline.listing import list_directory
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.config import LogConfig
+from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
@@ -59,6 +61,34 @@ def test_a_start_says_what_is_gone_and_can_be_refused(gone: str, there: str, cap
         f"lost data in /memory: {SAID}{there} ({cause} nothing)"
     ]
     MemoryCluster(REFUSE, disk=disk).stop()  # it went on from there
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_start_says_that_a_segment_is_missing_with_all_its_files(
+    policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    settings = {"log.cleanup.policy": policy}
+    MemoryCluster(settings, topics={"t": 1}, disk=disk).stop()
+    directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "")
+    log = directory.open_log("t", 0, config=LogConfig(segment_bytes=200), rules=RULES, now_ms=NOW)
+    for _ in range(9):
+        append(log, batch(b"v" * 40))
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+    directory.close([log])
+    for name in disk.list("t-0"):
+        if name.startswith(f"{bases[1]:020d}"):
+            disk.remove(f"t-0/{name}")
+    said = f"t-0/{bases[2]:020d}.log says by its name that the log reached offset {bases[2]}, the segment before it"
+    if policy == "delete":
+        with pytest.raises(ApiError, match=f"not starting on lost data in /memory.*{said}"):
+            MemoryCluster({**REFUSE, **settings}, disk=disk)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        MemoryCluster(settings, disk=disk).stop()
+    lost = [message for message in caplog.messages if "lost data" in message]
+    assert [said in message for message in lost] == ([True] if policy == "delete" else [])
 
 
 def test_a_checkpoint_that_cannot_be_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
