@@ -188,7 +188,6 @@ class Cluster:
             self._running.attach(self._running.make(node, directory, epochs[node.node_id], state.image))
         for broker in self.brokers.values():
             broker.prepare()
-        self._place_ids(state, new=new)
         # Brokers follow a large topic in turns: made before they do, it is there for the first client.
         self._create_topics(state, at_least=AT_A_TIME)
         for broker in self.brokers.values():
@@ -200,22 +199,6 @@ class Cluster:
             self._schedule_balance()
         self._warn_of_short_sessions()
         self.watch_sessions()
-
-    def _place_ids(self, state: ControllerState, *, new: bool) -> None:
-        """Once in a directory's life, and only where minibroker wrote before it was done."""
-        if state.ids_placed:
-            return
-        if new and not any(directory.written_before_by for directory in self._directories):
-            state.finish_placing()
-            return
-        from minibroker.cluster.id_migration import migrate_ids
-
-        migrate_ids(
-            state,
-            self.brokers,
-            layout=self.semantics.transaction_state_layout,
-            now_ms=self.clock.now_ms(),
-        )
 
     def _activate_controller(self, state: ControllerState) -> Controller:
         controller = Controller(state, self._executor, self._timers, self.semantics, self._journal_failed)
@@ -262,6 +245,9 @@ class Cluster:
             transaction_state_layout=self.semantics.transaction_state_layout,
         )
         self._cluster_id = directory.cluster_id
+        before = directory.written_before_by
+        if before and before != __version__:
+            log.info("%s was last opened by minibroker %s, this is %s", node.log_dir, before, __version__)
         return directory
 
     @property

@@ -87,10 +87,6 @@ class ControllerState:
         self.next_producer_id = 0
         #: Whether the ACLs and SCRAM credentials of a Kafka that had the directory before are in the image.
         self.security_taken_over = False
-        #: Whether every group and transactional id lies in the partition where Kafka has it; minibroker 0.1.0 had not.
-        self.ids_placed = False
-        #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
-        self.placing_from: dict[tuple[str, int], int] = {}
         #: Ids of topics that were deleted before this start. Logs of theirs may be left.
         self.removed_topics: set[bytes] = set()
         #: Leaders of which no replica in sync was left, since this controller's start.
@@ -302,20 +298,6 @@ class ControllerState:
         if following > self.next_producer_id:
             self._commit({"type": "producer-ids", "next": following})
 
-    def begin_placing(self, changes: Iterable[PartitionChange], ends: Mapping[tuple[str, int], int]) -> None:
-        """Before the first record of an id moves: `changes`, and where each log ends that will grow. Durable when it
-        returns."""
-        self.change_partitions(changes)
-        logs = [[topic, index, end] for (topic, index), end in sorted(ends.items())]
-        self._commit({"type": "placing-ids", "ends": logs})
-        self.journal.sync()
-
-    def finish_placing(self) -> None:
-        """Every id lies where Kafka has it, in this directory for good. A version that would look for it elsewhere does
-        not know the entry, and refuses the directory."""
-        self._commit({"type": "ids-placed"})
-        self.journal.sync()
-
     # -- application -------------------------------------------------------------------------------------------------
 
     def _change(self, entry: Entry, *topics: str) -> None:
@@ -404,12 +386,6 @@ class ControllerState:
 
     def _apply_producer_ids(self, entry: Entry) -> None:
         self.next_producer_id = int(entry["next"])
-
-    def _apply_placing_ids(self, entry: Entry) -> None:
-        self.placing_from = {(topic, int(index)): int(end) for topic, index, end in entry["ends"]}
-
-    def _apply_ids_placed(self, _: Entry) -> None:
-        self.ids_placed, self.placing_from = True, {}
 
     def _apply_restart(self, _: Entry) -> None:
         topics = {

@@ -26,12 +26,3 @@ def partition_for(key: str, partition_count: int) -> int:
     int, which has no positive counterpart, counts as 0."""
     value = java_string_hash(key)
     return 0 if value == _SMALLEST_INT else abs(value) % partition_count
-
-
-def counterpart(partition: int, partition_count: int) -> int:
-    """Where Kafka has the ids that minibroker 0.1.0 kept in `partition` although they belong elsewhere.
-
-    0.1.0 cleared the sign bit of the hash instead of its sign: a hash of -m became 2**31 - m. So all misplaced ids of
-    a partition belong to the same other one, and the other way round; some partitions are their own counterpart.
-    """
-    return (-_SMALLEST_INT - partition) % partition_count

@@ -34,7 +34,7 @@ def final_offsets(
     """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
     (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
     `__consumer_offsets`."""
-    # By partition of the group too: what moved from one to another left tombstones, which are no end of it.
+    # By partition of the group too: offsets of two logs do not compare.
     final: dict[tuple[int, str, str, int], r.CommittedOffset] = {}
     for commit in settled(commits, transactions):
         key = commit.log.partition, commit.group, commit.topic, commit.partition

@@ -139,23 +139,8 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
 
 
 def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
-    """The records of one transactional id, by partition and offset, as they were written.
-
-    An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
-    copied with a new leader epoch, and a tombstone took it away where it was. That is one state, not two, and the id
-    goes on.
-    """
-    if len({partition for partition, _ in history}) == 1:
-        return [history[place] for place in sorted(history)]
-    found: list[r.TxnState] = []
-    for state in sorted(history.values(), key=lambda state: (state.leader_epoch, bool(state.state), state.offset)):
-        if found and found[-1].log.partition != state.log.partition:
-            if not found[-1].state:
-                found.pop()
-            if found and _same_state(found[-1], state):
-                found.pop()
-        found.append(state)
-    return found
+    """The records of one transactional id, by partition and offset, as they were written."""
+    return [history[place] for place in sorted(history)]
 
 
 def _same_state(one: r.TxnState, other: r.TxnState) -> bool:

@@ -34,6 +34,8 @@ META_FILE = "meta.properties"
 BROKER_DIR = "broker{}"
 CLEAN_FILE = ".kafka_cleanshutdown"
 VERSION_FILE = "minibroker.version"
+LAYOUT = 1
+"""What minibroker keeps in a directory, and how. Another number for what an older version would misread."""
 DELETE_SUFFIX = "-delete"
 LAYOUT_KEY = "minibroker.transaction.state.layout"
 KAFKA_LAYOUT = "kafka"
@@ -93,6 +95,8 @@ class DataDirectory:
         self.previous_broker_epoch = previous_epoch
         #: The minibroker version that opened the directory before; empty when it is new, or only Kafka opened it.
         self.written_before_by = ""
+        #: Its file, None when there was none.
+        self._version_before: bytes | None = None
         self.warnings: list[str] = []
         self.recovery_points = self._read_or_empty(RECOVERY_POINT)
         self.log_starts = self._read_or_empty(LOG_START_OFFSET)
@@ -126,7 +130,8 @@ class DataDirectory:
         ``transaction_state_layout`` is noted when the directory is created, unless it is Kafka's, and is fixed once
         there is a record in it.
 
-        Raises DirectoryLocked, WrongDirectory, MalformedFile and StorageError.
+        Raises DirectoryLocked, WrongDirectory (which leaves the directory as it was when the layout is another one),
+        MalformedFile and StorageError.
         """
         disk.make_dir("")
         try:
@@ -134,13 +139,13 @@ class DataDirectory:
         except Locked as taken:
             raise DirectoryLocked(taken.holder.strip()) from None
         try:
+            before = _version_file(disk)
             meta = _identity(disk, node_id, cluster_id, make_id, transaction_state_layout)
             clean, epoch = _take_clean_mark(disk)
-            before = _written_by(disk)
             if version:
-                disk.write_atomic(VERSION_FILE, f"{version}\n".encode())
+                disk.write_atomic(VERSION_FILE, f"version={version}\nlayout={LAYOUT}\n".encode())
             directory = cls(disk, lock, meta, clean=clean, previous_epoch=epoch)
-            directory.written_before_by = before
+            directory._version_before, directory.written_before_by = before, _version_in(before)
             directory.remove_deleted()
         except BaseException:
             lock.release()
@@ -158,7 +163,7 @@ class DataDirectory:
     @property
     def written_by(self) -> str:
         """The version that opened the directory last; empty when only Kafka opened it."""
-        return _written_by(self.disk)
+        return _version_in(_version_file(self.disk))
 
     # -- partitions ----------------------------------------------------------------------------------------------
 
@@ -335,8 +340,8 @@ class DataDirectory:
             if self._lock is not None:
                 if self.clean:
                     self._mark_clean(self.previous_broker_epoch)
-                if self.written_before_by:
-                    self.disk.write_atomic(VERSION_FILE, f"{self.written_before_by}\n".encode())
+                if self._version_before is not None:
+                    self.disk.write_atomic(VERSION_FILE, self._version_before)
                 elif self.disk.exists(VERSION_FILE):
                     self.disk.remove(VERSION_FILE)
         finally:
@@ -350,8 +355,23 @@ class DataDirectory:
         self.disk.close()
 
 
-def _written_by(disk: Disk) -> str:
-    return disk.read_bytes(VERSION_FILE).decode(errors="replace").strip() if disk.exists(VERSION_FILE) else ""
+def _version_file(disk: Disk) -> bytes | None:
+    """The content of the file about versions, None without one. Raises WrongDirectory for another layout."""
+    if not disk.exists(VERSION_FILE):
+        return None
+    content = disk.read_bytes(VERSION_FILE)
+    layout = properties_of(content).get("layout")
+    if layout != str(LAYOUT):
+        raise WrongDirectory(
+            f"{VERSION_FILE}: minibroker {_version_in(content) or 'of an unknown version'} wrote this directory in"
+            f" {'no layout' if layout is None else f'layout {layout}'}, this version has layout {LAYOUT}: open it with"
+            " that version, or begin a new directory"
+        )
+    return content
+
+
+def _version_in(content: bytes | None) -> str:
+    return "" if content is None else properties_of(content).get("version", "")
 
 
 def _read_offsets(disk: Disk, name: str) -> Offsets:

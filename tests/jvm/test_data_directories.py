@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import pytest
 from broker import start_minibroker
+from ids_in_every_state import CONFIG, OFFSETS_TOPIC, TOPIC, Ids, go_on, write
 from internal_partitions import ids_of
 from many_brokers import ManyBrokers
-from misplaced_ids import CONFIG, OFFSETS_TOPIC, TOPIC, Ids, go_on, write
 from real_kafka import RealKafka
 
 from minibroker.cli import main

@@ -46,8 +46,38 @@ def test_what_is_written_when_there_is_nothing() -> None:
     text = disk.read_bytes("meta.properties").decode()
     assert text == f"#\nnode.id=1\ndirectory.id={'A' * 22}\nversion=1\ncluster.id={CLUSTER}\n"
     assert directory.written_by == "1.2.3"
+    assert disk.read_bytes("minibroker.version") == b"version=1.2.3\nlayout=1\n"
     directory.release()
     assert opened(disk, cluster_id=None).cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b"version=9.0.0\nlayout=2\n", "minibroker 9.0.0 wrote this directory in layout 2, this version has layout 1"),
+        (b"0.0.9\n", "minibroker of an unknown version wrote this directory in no layout"),
+        (b"", "minibroker of an unknown version wrote this directory in no layout"),
+    ],
+)
+def test_a_directory_of_another_layout_is_refused_and_left_as_it_is(written: bytes, said: str) -> None:
+    disk = MemoryDisk()
+    opened(disk).close()
+    disk.write_atomic("minibroker.version", written)
+    before = {name: disk.read_bytes(name) for name in disk.list() if name != ".lock"}
+    assert ".kafka_cleanshutdown" in before
+    with pytest.raises(WrongDirectory, match=said):
+        opened(disk)
+    assert {name: disk.read_bytes(name) for name in disk.list() if name != ".lock"} == before
+
+
+def test_a_directory_of_which_nothing_was_opened_keeps_the_version_that_it_names() -> None:
+    disk = MemoryDisk()
+    opened(disk).close()
+    disk.write_atomic("minibroker.version", b"version=0.9.0\nlayout=1\n")
+    directory = opened(disk)
+    assert (directory.written_before_by, directory.written_by) == ("0.9.0", "1.2.3")
+    directory.put_back()
+    assert disk.read_bytes("minibroker.version") == b"version=0.9.0\nlayout=1\n"
 
 
 def test_a_directory_from_before_there_were_ids_keeps_the_one_it_gets() -> None:

@@ -15,7 +15,6 @@ from minibroker.releases.semantics import PRESETS
 from minibroker.version import __version__
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.check import ERROR, check_directory
-from minibroker_storage.directory import DataDirectory
 from minibroker_storage.os_disk import OsDisk
 
 NEWEST = (10, 12, 2)  # of the batches of the idempotent producer only this one is known under kafka's semantics
@@ -57,12 +56,16 @@ def test_a_directory_of_a_release_is_served(release: str, kind: str, tmp_path: P
     again.stop()
 
 
-def test_a_directory_names_the_version_that_wrote_it(tmp_path: Path) -> None:
+def test_a_start_says_which_other_version_opened_the_directory_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     unpack(f"{RELEASES[0]}/clean.tar.gz", tmp_path)
-    (tmp_path / "minibroker.version").write_text("0.0.9\n")
-    directory = DataDirectory.open(OsDisk(str(tmp_path)), node_id=1, make_id=lambda: "A" * 22)
-    assert directory.written_by == "0.0.9"
-    directory.release()
-    directory = DataDirectory.open(OsDisk(str(tmp_path)), node_id=1, make_id=lambda: "A" * 22, version=__version__)
-    assert directory.written_by == __version__
-    directory.release()
+    noted = tmp_path / "minibroker.version"
+    assert noted.read_text() == f"version={__version__}\nlayout=1\n"
+    noted.write_text("version=0.0.9\nlayout=1\n")
+    with caplog.at_level("INFO"):
+        SeedClient(PRESETS["kafka"], disk=OsDisk(str(tmp_path))).stop()
+        assert f"was last opened by minibroker 0.0.9, this is {__version__}" in caplog.text
+        caplog.clear()
+        SeedClient(PRESETS["kafka"], disk=OsDisk(str(tmp_path))).stop()
+        assert "was last opened by" not in caplog.text

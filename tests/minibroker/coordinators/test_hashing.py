@@ -12,7 +12,7 @@ import json
 import pytest
 from golden import GOLDEN
 
-from minibroker.coordinators.hashing import counterpart, java_string_hash, partition_for
+from minibroker.coordinators.hashing import java_string_hash, partition_for
 
 RECORDED = json.loads((GOLDEN / "kafka-4.3.1" / "internal-partitions.json").read_text())
 SMALLEST = "polygenelubricants"
@@ -46,11 +46,3 @@ def test_the_recording_holds_names_of_every_kind() -> None:
 )
 def test_java_hashes(text: str, value: int) -> None:
     assert java_string_hash(text) == value
-
-
-@pytest.mark.parametrize(
-    ("count", "pairs"), [(4, {1: 3, 0: 0, 2: 2}), (50, {17: 31, 24: 24, 0: 48}), (5, {0: 3, 4: 4})]
-)
-def test_partitions_that_exchanged_ids(count: int, pairs: dict[int, int]) -> None:
-    assert {one: counterpart(one, count) for one in pairs} == pairs
-    assert all(counterpart(counterpart(one, count), count) == one for one in range(count))

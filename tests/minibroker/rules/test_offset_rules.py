@@ -100,3 +100,18 @@ def test_what_stands_in_the_end(producer: int, outcome: str, final: int) -> None
     if producer > 0:
         transactions = [transactions[0]._replace(producer_id=producer)]
     assert [one.committed for one in final_offsets(commits, transactions)] == [final]
+
+
+def offset(at: int, value: int, producer: int = -1) -> CommittedOffset:
+    return CommittedOffset(LOG, at, producer, 0 if producer >= 0 else -1, "g", "t", 0, value)
+
+
+def test_what_was_written_last_stands_whenever_its_marker_came() -> None:
+    """OffsetMetadataManager compares where the records lie, and a tombstone takes what transactions hold."""
+    committed = [Transaction(LOG, "", 7, 0, 3, 3, 9, 0, COMMIT, 0, 1, 2)]
+    held = offset(3, 40, 7)
+    assert final_offsets([held], committed) == [held]
+    assert final_offsets([held], []) == []
+    later = offset(5, 41)
+    assert final_offsets([held, later], committed) == [later]
+    assert final_offsets([held, offset(5, -1)], committed) == []

@@ -79,13 +79,6 @@ def test_each_replica_is_judged_by_itself() -> None:
     assert (found.log.root, found.first_offset) == ("b2", 3)
 
 
-def test_what_moved_leaves_a_tombstone() -> None:
-    tombstone, copy = state("", offset=9), state("Ongoing", offset=0, partition=2)
-    moved = [state("Ongoing", offset=4), *(row._replace(leader_epoch=3) for row in (tombstone, copy))]
-    assert judge_states(moved) == []
-    assert [one.first_offset for one in judge_states(moved[:2])] == [9]
-
-
 def last_word(name: str, outcome: str, *, data_epoch: int = 2, marker_at: int = END, data_at: int = START) -> list[str]:
     """What is found when a marker of epoch 3 has this outcome and only the coordinator's last record is left."""
     marked = Transaction(DATA, "", 7, data_epoch, 0, 4, 5, 3, outcome, 0, data_at, marker_at)

@@ -1,31 +1,16 @@
-"""Groups and transactional ids in every state, most of them with names that minibroker 0.1.0 put into other partitions
-of the internal topics than Kafka.
-
-    python tests/support/misplaced_ids.py tests/golden/minibroker-0.1.0/misplaced-ids
-
-wrote the directories there, with the code of 0.1.0 on PYTHONPATH. `go_on` is how each of those stories must end in any
-later version.
-"""
+"""Groups and transactional ids in every state, and how each of those stories must go on in another broker."""
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from many_brokers import ManyBrokers
-from write_golden import pack
 
-from minibroker.version import __version__
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import Record, build_batch
-from minibroker_storage.disk import Disk
-from minibroker_storage.os_disk import OsDisk
 
 R = TypeVar("R", bound=Response)
 
@@ -33,7 +18,6 @@ COUNT = 5
 CONFIG = {"offsets.topic.num.partitions": str(COUNT), "transaction.state.log.num.partitions": str(COUNT)}
 TOPIC = "t"
 OFFSETS_TOPIC = "__consumer_offsets"
-# With five partitions 0.1.0 has the first six elsewhere than Kafka, and the other two where Kafka has them.
 GROUPS = (
     "orders",
     "my-group",
@@ -46,7 +30,7 @@ GROUPS = (
 )
 MEMBERS, CONSUMERS, DELETED = "tx-zero", "consumers", "shipping"
 COMPLETE, FENCED = "tx-complete", "tx-fenced"
-OPEN, ANNOUNCED, DECIDED, ABANDONED = "tx-joined", "tx-announced", "tx-next", "tx-near"  # misplaced
+OPEN, ANNOUNCED, DECIDED, ABANDONED = "tx-joined", "tx-announced", "tx-next", "tx-near"
 OPEN_AT_HOME = "tx-2"
 TRANSACTIONS = (COMPLETE, FENCED, OPEN, ANNOUNCED, DECIDED, ABANDONED, OPEN_AT_HOME)
 _WAIT = frozenset(
@@ -243,15 +227,6 @@ class Ids:
                 found.setdefault(one.transactional_id, []).append((one.transaction_state, one.producer_id))
         return {name: found[name] for name in sorted(found)}
 
-    def facts(self) -> dict[str, Any]:
-        """What a later version must find, in JSON's types."""
-        return {
-            "groups": self.listed_groups(),
-            "offsets": {group: self.offsets(group) for group in GROUPS},
-            "stable": {group: self.offsets(group, stable=True) for group in GROUPS},
-            "transactions": {name: [list(one) for one in of] for name, of in self.listed_transactions().items()},
-        }
-
 
 def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:
     """Every state there is; what the clients hold of it afterwards. decided: also ended transactions without their
@@ -331,31 +306,3 @@ def go_on(ids: Ids, clients: dict[str, Any]) -> None:
         for partition in broker.partitions():
             if partition.is_leader and partition.has_log:
                 assert partition.log.last_stable_offset == partition.log.high_watermark, partition
-
-
-def opened(directory: Path, count: int) -> ManyBrokers:
-    """The cluster of a directory as `minibroker serve` lays it out: one broker in it, or several below it."""
-    disks: dict[int, Disk] = {1: OsDisk(str(directory))}
-    if count > 1:
-        disks = {node: OsDisk(str(directory / str(node))) for node in range(1, count + 1)}
-    return ManyBrokers(count, CONFIG, disks=disks, journal=OsDisk(str(directory)))
-
-
-def main(target: Path) -> None:
-    target.mkdir(parents=True)
-    manifest: dict[str, Any] = {"minibroker": __version__}
-    for name, count, clean in (("clean", 1, True), ("killed", 1, False), ("three-brokers", 3, True)):
-        with tempfile.TemporaryDirectory() as directory:
-            cluster = opened(Path(directory), count)
-            clients = write(Ids(cluster))
-            manifest[name] = {"brokers": count, "clients": clients, "facts": Ids(cluster).facts()}
-            if clean:
-                cluster.cluster.stop()
-            else:
-                cluster.cluster.brokers[1].kill()
-            pack(Path(directory), target / f"{name}.tar.gz")
-    (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

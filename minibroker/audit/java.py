@@ -1,3 +1,0 @@
-from minibroker.audit import moved
-
-moved(__name__, "minibroker_pipeline.java")
