@@ -241,10 +241,12 @@ class _TxnJudge:
         marked = [txn for txn in found if txn.marker_offset >= 0]
         best = self._best(decided, marked, fact, found)
         if best.breaches and (earlier := self._of_another_topic(decided, log, found)):
-            without = self._best(decided[earlier:], marked, fact, found)
-            if without.breaches < best.breaches:
-                best = without
-                self._made_again(decided[:earlier], log)
+            # The last of them may have been open when the topic was deleted: its markers are in the new one.
+            tried = {count: self._best(decided[count:], marked, fact, found) for count in (earlier, earlier - 1)}
+            count = min(tried, key=lambda count: tried[count].breaches)
+            if tried[count].breaches < best.breaches:
+                best = tried[count]
+                self._made_again(decided[:count], log)
         torn = self._tell(best, fact, found)
         for decision, txn in best.pairs:
             if txn.outcome == decision.outcome:

@@ -26,6 +26,7 @@ NOTICES: dict[str, set[tuple[str, str]]] = {
     "killed-while-cleaning": set(),
     "stopped-while-cleaning": {("data-directory", "c")},
     "replica-of-a-compacted-log": {("offset-hole", "c")},  # whose cleanup.policy is delete by now
+    "topic-made-again": {("torn-transaction", "t"), ("data-directory", "")},
 }
 """What the audit says of each folder: rule and topic of the notices."""
 

@@ -23,6 +23,8 @@ from real_kafka import RealKafka
 from write_healthy import wait
 from write_releases import packed
 
+from minibroker.client.transactional import BUMPS_EPOCH, TransactionalClient
+from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.checkpoints import decode_offsets
 
 SETTINGS = """
@@ -152,6 +154,45 @@ def replica_of_a_compacted_log(kept: Kept) -> None:
             second.close()
 
 
+def topic_made_again(kept: Kept) -> None:
+    """Deleted and made again between the records of two transactions and their ends, whose markers the new one has."""
+    with kafka("file.delete.delay.ms=100\n") as broker:
+        admin = create(broker, NewTopic("t", 2))
+        client = TransactionalClient(broker.bootstrap)
+        producers = {}
+        for version in (1, 2):
+            for commit in (True, None):
+                producer = producers.get(version)
+                if producer is None or version == BUMPS_EPOCH:
+                    producer = client.init_producer_id(f"version-{version}", 60_000, transaction_version=version)
+                    producers[version] = producer
+                sequence = 0 if commit or version == BUMPS_EPOCH else 1
+                if version < BUMPS_EPOCH:
+                    client.add_partitions(producer, "t", [0, 1])
+                who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+                batch = build_batch(
+                    [Record(0, time.time_ns() // 1_000_000, b"k", b"v")],
+                    transactional=True,
+                    base_sequence=sequence,
+                    **who,
+                )
+                for partition in (0, 1):
+                    client.produce(producer, "t", partition, bytes(batch))
+                if commit:
+                    client.end(producer, commit=True)
+                    time.sleep(1)
+        for deleted in admin.delete_topics(["t"]).values():
+            deleted.result()
+        time.sleep(2)
+        create(broker, NewTopic("t", 2))
+        for producer in producers.values():
+            client.end(producer, commit=True)
+        time.sleep(2)
+        client.close()
+        broker.stop()
+        kept("topic-made-again", broker.directory / "data")
+
+
 def main() -> None:
     target = Path(sys.argv[1])
     with tarfile.open(target, "w:xz") as archive:
@@ -170,6 +211,7 @@ def main() -> None:
         within_a_pass(kept, "killed-while-cleaning", RealKafka.kill)
         within_a_pass(kept, "stopped-while-cleaning", RealKafka.stop)
         replica_of_a_compacted_log(kept)
+        topic_made_again(kept)
     print(target.stat().st_size)
 
 
