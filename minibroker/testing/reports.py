@@ -52,7 +52,7 @@ def write_reports(
 
 class JunitCase(NamedTuple):
     """A test case as JUnit has it. failure, skipped: the reason, or None. detail: the text below a failure. said:
-    output of a case that passed."""
+    output of a case that passed. weight: the type of a failure."""
 
     suite: str
     name: str
@@ -61,6 +61,7 @@ class JunitCase(NamedTuple):
     skipped: str | None = None
     detail: str = ""
     said: str = ""
+    weight: str = ""
 
 
 def junit(cases: Sequence[JunitCase], classes: str, started: str) -> str:
@@ -90,7 +91,10 @@ def junit(cases: Sequence[JunitCase], classes: str, started: str) -> str:
 def _case(suite: ElementTree.Element, case: JunitCase, classname: str) -> None:
     entry = ElementTree.SubElement(suite, "testcase", classname=classname, name=case.name, time=f"{case.seconds:.3f}")
     if case.failure is not None:
-        ElementTree.SubElement(entry, "failure", message=_xml_text(case.failure)).text = _xml_text(case.detail)
+        failure = ElementTree.SubElement(entry, "failure", message=_xml_text(case.failure))
+        if case.weight:
+            failure.set("type", case.weight)
+        failure.text = _xml_text(case.detail)
     elif case.skipped is not None:
         ElementTree.SubElement(entry, "skipped", message=_xml_text(case.skipped))
     elif case.said:

@@ -37,6 +37,7 @@ from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
 from .schedule import Start, run_all
 from .traces import Traces
+from .weight import Weight
 
 PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
 _REPORT = "conformance"
@@ -89,6 +90,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start-command",
         metavar="CMD",
         help="shell command that starts a broker that has died; without it the remaining scenarios are not run",
+    )
+    parser.add_argument(
+        "--fail-on",
+        type=Weight,
+        choices=list(Weight),
+        default=Weight.DETAIL,
+        metavar="WEIGHT",
+        help=f"exit status 1 only for failures of this weight or a heavier one: {', '.join(w.value for w in Weight)} "
+        f"(default {Weight.DETAIL.value}: for all)",
     )
     parser.add_argument("--jobs", type=from_1, default=4, metavar="N", help="scenarios run at once (default 4)")
     parser.add_argument(
@@ -171,15 +181,18 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"wrote {path}")
     except OSError as exc:
         return fail(exc, UNUSABLE, _COMMAND)
+    say(*verdict.exactly_once())
     if len(verdict.groups()) > 1 and not arguments.quiet:
         say(*verdict.matrix().splitlines())
     say(*(f"one answer stops {counted(number, 'scenario')}: {cause}" for cause, number in verdict.causes()))
+    if verdict.count(Status.FAILED) > 1:
+        say(verdict.weighed())
     say(verdict.summary(), flush=True)
     if not arguments.quiet:
         say(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", to=sys.stderr)
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
-    return FAILED if verdict.count(Status.FAILED) or verdict.causes() else PASSED
+    return FAILED if any(result.fails(arguments.fail_on) for result in results) else PASSED
 
 
 def _get_in(cluster: ClusterUnderTest, command_config: str | None) -> None:
@@ -260,9 +273,14 @@ def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) ->
         name, why = result.scenario.name, result.why
         match result.outcome:
             case Status.FAILED:
-                lines = f"FAIL {name}: {why}{seconds}".split("\n")  # one a mismatch
+                weight = f" [{result.weight.value}]" if result.weight else ""
+                lines = f"FAIL {name}{weight}: {why}{seconds}".split("\n")  # one a mismatch
             case Status.PASSED:
-                lines = [f"ok {name}{seconds}", *(f"     lawful: {text}" for text in result.lawful)]
+                lines = [
+                    f"ok {name}{seconds}",
+                    *(f"     lawful: {text}" for text in result.lawful),
+                    *(f"     noted: {text}" for text in result.noted),
+                ]
             case other:
                 lines = [f"{other.value} {name} ({why})"]
         if progress:

@@ -2,18 +2,28 @@
 
 from minibroker.client.connection import BrokerFailed, ConnectionClosed, NoResponse
 
-__all__ = ["ConnectionClosed", "NoResponse", "ScenarioError", "ScenarioFailed", "SetUpFailed"]
+from .weight import RECOVERY, Breach
+
+__all__ = ["ConnectionClosed", "Differs", "NoResponse", "ScenarioError", "ScenarioFailed", "SetUpFailed"]
 
 ScenarioFailed = BrokerFailed
 """The broker did something else than the scenario expects."""
 
 
-class SetUpFailed(ScenarioFailed):
+class Differs(ScenarioFailed):
+    """An answer is not as expected, and what that breaks."""
+
+    def __init__(self, message: str, breach: Breach) -> None:
+        super().__init__(message)
+        self.breach = breach
+
+
+class SetUpFailed(Differs):
     """The broker answers the set-up otherwise, so that the scenario's subject was never asked. cause: the answer, in
     the words that every scenario has for it which it stops."""
 
-    def __init__(self, message: str, cause: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, cause: str, breach: Breach = RECOVERY) -> None:
+        super().__init__(message, breach)
         self.cause = cause
 
 

@@ -19,6 +19,11 @@ def as_json(verdict: Verdict) -> str:
         "expectation": verdict.expectation,
         "started": verdict.started,
         "seconds": round(verdict.seconds, 3),
+        "exactly_once": {
+            "kept": verdict.kept(),
+            "broken": [{"promise": promise, "scenarios": names} for promise, names in verdict.broken().items()],
+        },
+        "weights": {weight.value: number for weight, number in verdict.weights().items()},
         "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Status},
         "causes": [{"answer": cause, "stops": number} for cause, number in verdict.causes()],
         "groups": {
@@ -39,15 +44,18 @@ def _row(result: Result) -> dict[str, object]:
         "proves": list(scenario.proves),
         "tags": sorted(scenario.tags),
         "outcome": result.outcome.name.lower(),
+        "weight": result.weight and result.weight.value,
+        "promise": result.breach.promise if result.weight and result.breach else "",
         "message": result.why,
         "cause": result.cause,
         "lawful": list(result.lawful),
+        "noted": list(result.noted),
         "seconds": round(result.seconds, 3),
     }
 
 
 def as_junit(verdict: Verdict) -> str:
-    """One suite a group, one case a scenario."""
+    """One suite a group, one case a scenario; a failure's type is its weight."""
     return junit([_case(result) for result in verdict.results], "conformance", verdict.started)
 
 
@@ -59,9 +67,10 @@ def _case(result: Result) -> JunitCase:
         result.scenario.name,
         result.seconds,
         failure=result.why if failed else None,
+        weight=result.weight.value if result.weight else "",
         skipped=None if failed or passed else result.why,
-        detail=result.scenario.why,
-        said="\n".join(result.lawful),
+        detail="\n".join(filter(None, [result.scenario.why, result.breach.promise if result.breach else ""])),
+        said="\n".join([*result.lawful, *result.noted]),
     )
 
 
@@ -76,10 +85,15 @@ def as_html(verdict: Verdict) -> str:
         for group, counts in verdict.groups().items()
     )
     rows = "\n".join(map(_html_row, verdict.results))
+    judged = "bad" if verdict.broken() else "good"
+    first = "".join(f'<p class="{judged}">{escape(line)}</p>' for line in verdict.exactly_once())
+    if verdict.count(Status.FAILED):
+        first += f"<p>{escape(verdict.weighed())}</p>"
     return page(
         f"Conformance of {verdict.broker}",
         f"""<p>Held against {escape(verdict.expectation)}, {escape(verdict.started)}, in {verdict.seconds:.1f} s:
 {escape(verdict.summary())}.</p>
+{first}
 <table><tr><th>group</th>{head}</tr>
 {groups}
 </table>
@@ -91,11 +105,12 @@ def as_html(verdict: Verdict) -> str:
 
 def _html_row(result: Result) -> str:
     scenario = result.scenario
-    said = "<br>".join(escape(line) for line in [*result.why.splitlines(), *result.lawful])
+    said = "<br>".join(escape(line) for line in [*result.why.splitlines(), *result.lawful, *result.noted])
+    weight = f" {escape(result.weight.value)}" if result.weight else ""
     return (
         f"<tr><td>{escape(scenario.name)}<br><small>{escape(scenario.why)}</small></td>"
         f"<td>{escape(', '.join(scenario.proves))}</td>"
-        f'<td class="{_CLASSES.get(result.outcome, "neutral")}">{escape(result.outcome.value)}'
+        f'<td class="{_CLASSES.get(result.outcome, "neutral")}">{escape(result.outcome.value)}{weight}'
         f"{'<br>' if said else ''}<small>{said}</small></td><td>{result.seconds:.1f}</td></tr>"
     )
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from minibroker.kernel.words import counted
+
 from .scenario import Scenario
+from .weight import Breach, Weight
 
 
 class Status(Enum):
@@ -26,7 +29,8 @@ class Status(Enum):
 @dataclass(frozen=True, slots=True)
 class Result:
     """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may. cause:
-    the answer to its set-up that stopped it."""
+    the answer to its set-up that stopped it. breach: what its failure, or the answer that stopped it, breaks; None too
+    where the scenario itself is wrong. noted: what differs in the set-up and does no harm."""
 
     scenario: Scenario
     outcome: Status
@@ -34,6 +38,20 @@ class Result:
     seconds: float = 0.0
     lawful: tuple[str, ...] = ()
     cause: str = ""
+    breach: Breach | None = None
+    noted: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> Weight | None:
+        """Of its failure; None of what did not fail, or is wrong itself."""
+        return self.breach.weight if self.outcome is Status.FAILED and self.breach else None
+
+    def fails(self, on: Weight) -> bool:
+        """Whether it fails a run that is to fail on this weight and heavier ones. What was not reached might have
+        broken the heaviest that its scenario is about."""
+        if self.outcome is Status.NOT_REACHED:
+            return self.scenario.heaviest.at_least(on)
+        return self.outcome is Status.FAILED and (self.breach is None or self.breach.weight.at_least(on))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,43 @@ class Verdict:
         if stopped := self.count(Status.NOT_REACHED):
             parts.append(f"{stopped} not reached")
         return ", ".join(parts)
+
+    def weights(self) -> dict[Weight, int]:
+        """Weight → how many scenarios failed of it; every weight is in it."""
+        return {weight: sum(result.weight is weight for result in self.results) for weight in Weight}
+
+    def broken(self) -> dict[str, list[str]]:
+        """Sentence about exactly-once that the broker breaks → the scenarios that show it."""
+        found: dict[str, list[str]] = {}
+        for result in self.results:
+            if result.weight is Weight.EXACTLY_ONCE and result.breach:
+                found.setdefault(result.breach.promise, []).append(result.scenario.name)
+        return found
+
+    def kept(self) -> int:
+        """How many of the scenarios that passed would show a breach of exactly-once."""
+        return sum(
+            result.outcome is Status.PASSED and result.scenario.heaviest is Weight.EXACTLY_ONCE
+            for result in self.results
+        )
+
+    def exactly_once(self) -> list[str]:
+        """The verdict that stands first: a line, and one for each sentence that is broken. Nothing where no scenario
+        could have shown it."""
+        broken, kept = self.broken(), self.kept()
+        number = self.weights()[Weight.EXACTLY_ONCE]
+        if not number:
+            return [f"exactly-once: held in {counted(kept, 'scenario')}"] if kept else []
+        return [
+            f"exactly-once: broken in {number} of {counted(number + kept, 'scenario')}",
+            *(f"  {promise} ({', '.join(names)})" for promise, names in broken.items()),
+        ]
+
+    def weighed(self) -> str:
+        """How many failures there are of each weight."""
+        return "failures by weight: " + ", ".join(
+            f"{number} {weight.value}" for weight, number in self.weights().items() if number
+        )
 
     def causes(self) -> list[tuple[str, int]]:
         """The answers to set-ups that stopped scenarios, and how many each stopped; the worst first."""

@@ -13,7 +13,7 @@ from typing import Any
 from minibroker.client.connection import Address, Connection
 
 from .cluster import ClusterUnderTest
-from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed
+from .failure import ConnectionClosed, Differs, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .patience import Patience
@@ -22,6 +22,8 @@ from .routing import Router, transactional_ids
 from .scenario import ANY_VERSION, KAFKA, Scenario, Step
 from .traces import end_transaction
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
+from .weighing import Difference, batch_key, goes_on, lawful, never_became, of_another, weigh_answer
+from .weight import CODE, RECOVERY, Breach, heaviest
 
 _TRANSIENT = frozenset(
     {
@@ -39,6 +41,10 @@ _JOINING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOf
 _LONG_NUMBER = re.compile(r"\d{3,}|mb-[0-9a-f]{6}-[\w-]*")
 """Producer ids and names, which are others in every scenario."""
 _KINDS = {"raw": " (raw bytes)", "pipeline": " (pipelined requests)"}
+_WAIT = "CONCURRENT_TRANSACTIONS"
+_READS = frozenset({"Fetch", "ListOffsets", "OffsetFetch"})
+"""What can be asked again and changes nothing."""
+_SETTLE_SECONDS = 2.0
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 2.0
@@ -74,11 +80,12 @@ class _Ticket:
 class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
-    `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
-    differences that a step allows, `unended` the transactional ids whose transaction may be open, `stopped_by` the
-    answer to the set-up because of which the scenario's subject was not asked. `patience` is that of the whole run,
-    `where` the step that is under way or was the last one, in words.
-    `recorder` is told (step, path, answer) of every difference instead of a failure.
+    `token` makes names unique; `now_ms` is the wall clock, for batches and `$now`. `breach` is the heaviest
+    of the run, None of one that passed or is wrong itself. `lawful` holds the differences that a step allows, `noted`
+    those of the set-up that do no harm and what was not looked at, `unended` the ids whose transaction may
+    be open, `stopped_by` the answer to the set-up because of which the scenario's subject was not asked. `patience` is
+    that of the whole run, `where` the step that is under way or was the last one, in words. `recorder` is told (step,
+    path, answer) of every difference instead of a failure.
     """
 
     cluster: ClusterUnderTest
@@ -88,8 +95,9 @@ class ScenarioRun:
     now_ms: Callable[[], int]
     write: Callable[[str], None] = print
     variables: Variables = field(default_factory=dict)
-    mismatches: list[str] = field(default_factory=list)
+    breach: Breach | None = None
     lawful: list[str] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
     stopped_by: str = ""
     unended: set[str] = field(default_factory=set)
     recorder: Callable[[Step, str, Any], None] | None = None
@@ -98,6 +106,12 @@ class ScenarioRun:
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
     _pending: dict[str, _Ticket] = field(default_factory=dict)
     _where: str = ""
+    _found: list[tuple[str, Breach | None]] = field(default_factory=list)
+    _produced: set[str] = field(default_factory=set)
+    _neighbours: bool = False
+    _unseen: bool = False
+    _answered: str = ""
+    _sooner: dict[str, Any] | None = None
 
     def again(self) -> ScenarioRun:
         """The same scenario once more, under other names."""
@@ -121,17 +135,31 @@ class ScenarioRun:
             self._make_topics()
             self._run_steps(scenario.before, "before.")
             self._run_steps(scenario.steps, "")
+            self._neighbours = True
             self._run_steps(scenario.after, "after.")
         except ScenarioError as exc:
-            self.mismatches.append(f"{self._where}: scenario error: {exc}".removeprefix(": "))
+            self._found.append((f"{self._where}: scenario error: {exc}".removeprefix(": "), None))
         except SetUpFailed as exc:
-            self.mismatches.append(str(exc))
+            self._found = [(str(exc), exc.breach)]
             self.stopped_by = exc.cause
+        except Differs as exc:
+            self._found.append((str(exc), exc.breach))
         except ScenarioFailed as exc:
-            self.mismatches.append(str(exc))
+            self._found.append((str(exc), RECOVERY))
         finally:
             self._tear_down()
-        return "\n     ".join(self.mismatches) or None
+        return self._verdict()
+
+    def _verdict(self) -> str | None:
+        """The heaviest difference, with `keep_going` all of them. What is wrong with the scenario goes before."""
+        if not self._found:
+            return None
+        wrong = [text for text, breach in self._found if breach is None]
+        if not wrong:
+            self.breach = heaviest(breach for _, breach in self._found if breach)
+        if self.options.keep_going:
+            return "\n     ".join(text for text, _ in self._found)
+        return wrong[0] if wrong else next(text for text, breach in self._found if breach is self.breach)
 
     def _make_topics(self) -> None:
         topics = self.scenario.topics
@@ -165,19 +193,23 @@ class ScenarioRun:
                 continue
             with self._located(self._where):
                 if not step.set_up:
-                    self._run_step(step)
+                    self._run_step(step, steps[number] if number < len(steps) else None)
                     continue
                 try:
                     self._run_step(step)
                 except ScenarioFailed as exc:
-                    raise SetUpFailed(str(exc), f"{step.get('call')}: {_LONG_NUMBER.sub('N', str(exc))}") from None
+                    breach = exc.breach if isinstance(exc, Differs) else RECOVERY
+                    cause = f"{step.get('call')}: {_LONG_NUMBER.sub('N', str(exc))}"
+                    raise SetUpFailed(str(exc), cause, breach) from None
 
     @contextlib.contextmanager
     def _located(self, where: str) -> Iterator[None]:
         try:
             yield
         except SetUpFailed as exc:
-            raise SetUpFailed(f"{where}: {exc}", exc.cause) from None
+            raise SetUpFailed(f"{where}: {exc}", exc.cause, exc.breach) from None
+        except Differs as exc:
+            raise Differs(f"{where}: {exc}", exc.breach) from None
         except ScenarioFailed as exc:
             raise type(exc)(f"{where}: {exc}") from None
 
@@ -194,7 +226,12 @@ class ScenarioRun:
     def _version(self, step: Step) -> int:
         return step.version if step.version != ANY_VERSION else int(self.variables["v"])
 
-    def _run_step(self, step: Step) -> None:
+    def _run_step(self, step: Step, following: Step | None = None) -> None:
+        if step.dispensable and self.cluster.lacks({(step.api, step.version)}):
+            if not self._unseen:
+                self.noted.append(f"{step.api} is not served: the states of transactions were not looked at")
+            self._unseen = True
+            return
         match step.kind:
             case "sleep":
                 self.cluster.pause(step.get("sleep"))
@@ -211,9 +248,10 @@ class ScenarioRun:
                 ticket = self._pending.pop(step.get("recv"), None)
                 if ticket is None:
                     raise ScenarioError(f"recv: nothing was sent as {step.get('recv')!r}")
+                self._answered = ticket.api
                 self._compare(step, self._receive(ticket, self._timeout(step)))
             case _:
-                self._call(step)
+                self._call(step, following)
 
     def _restart(self) -> None:
         if self.options.restart is None:
@@ -289,7 +327,7 @@ class ScenarioRun:
     def _router(self) -> Router:
         return Router(self.cluster, self.variables)
 
-    def _call(self, step: Step) -> None:
+    def _call(self, step: Step, following: Step | None) -> None:
         router = self._router()
         if step.get("outcome"):
             return self._check_outcome(step, self._send(step, router).connection)
@@ -299,13 +337,40 @@ class ScenarioRun:
         if step.get("async"):
             self._pending[step.get("async")] = self._send(step, router)
             return None
-        return self._compare(step, self._answer(step, router))
+        if self._sooner is not None:
+            answer, self._sooner = self._sooner, None
+            return self._compare(step, answer)
+        answer = self._answer(step, router)
+        if self._is_sooner(step, following, answer):
+            self.lawful.append(f"{self._where}: answered at once, in Kafka {_WAIT}")
+            self._sooner = answer
+            return None
+        return self._compare(step, answer)
+
+    def _is_sooner(self, step: Step, following: Step | None, answer: dict[str, Any]) -> bool:
+        """Whether Kafka lets the client ask again, as the next step does, and the broker gives that answer now."""
+        expected = step.expected(self.options.expectation)
+        if following is None or _WAIT not in map(str, expected.values()) or step.get("req") != following.get("req"):
+            return False
+        later = following.expected(self.options.expectation)
+        return (
+            (step.api, step.version) == (following.api, following.version)
+            and self._first_mismatch(dict(expected), answer) is not None
+            and self._first_mismatch(dict(later), answer) is None
+        )
 
     def _answer(self, step: Step, router: Router) -> dict[str, Any]:
         """The response that counts: asked again while it is a transient error or not what `until` wants."""
         begun = time.monotonic()
         retry = step.get("retry") or []
         again = _TRANSIENT if retry is True else frozenset(retry)
+        until = step.get("until") or {}
+        settles = False
+        if self._unseen:  # what nobody waited for may still be under way
+            expected = dict(step.expected(self.options.expectation))
+            again |= {_WAIT} - {*map(str, expected.values())}
+            if step.api in _READS and not until:
+                until, settles = expected, True
         while True:
             response = self._receive(self._send(step, router), self._timeout(step))
             errors = again.intersection(error_names(response))
@@ -313,12 +378,17 @@ class ScenarioRun:
                 self.cluster.pause(_RETRY_SECONDS)
                 router.forget()
                 continue
-            wrong = self._first_mismatch(step.get("until") or {}, response)
-            if wrong is None:
+            wrong = self._first_mismatch(until, response)
+            if wrong is None or (settles and time.monotonic() - begun > _SETTLE_SECONDS):
                 return response
             # Numbers are others in every scenario.
-            if self._late(step, begun, {wrong.path, *([wrong.got] if isinstance(wrong.got, str) else [])}):
-                raise ScenarioFailed(f"{wrong.path} never became {wrong.expected!r} (last: {wrong.got!r})")
+            if not settles and self._late(
+                step, begun, {wrong.path, *([wrong.got] if isinstance(wrong.got, str) else [])}
+            ):
+                said = f"{wrong.path} never became {wrong.expected!r} (last: {wrong.got!r})"
+                breach = self._never_became(step, response)
+                self._differs(step, [(said, breach)], goes=breach.weight.light)
+                return response
             self.cluster.pause(step.get("every", _POLL_SECONDS))
 
     def _late(self, step: Step, begun: float, answer: Iterable[str]) -> bool:
@@ -358,7 +428,7 @@ class ScenarioRun:
             got = "silent"
         self._drop(connection)
         if got != wanted:
-            raise ScenarioFailed(f"outcome: expected {wanted}, got {got}")
+            raise Differs(f"outcome: expected {wanted}, got {got}", step.breach or CODE)
 
     # What came back
 
@@ -378,6 +448,27 @@ class ScenarioRun:
         others = (step.get("may") or {}).get(path, [])
         return any(self._mismatch(path, other, response) is None for other in others)
 
+    def _difference(self, step: Step, path: str, expected: Any, response: dict[str, Any]) -> Difference:
+        request = resolve(step.get("req") or {}, self.variables)
+        wanted, got = resolve(expected, self.variables), lookup(response, path, self.variables)
+        api = step.api or self._answered
+        return Difference(api, path, wanted, got, request, response, repeated=self._batch(step) in self._produced)
+
+    def _batch(self, step: Step) -> str:
+        return batch_key(resolve({key: step.get(key) for key in ("at", "batch")}, self.variables))
+
+    def _weighed(self, step: Step, differences: list[Difference]) -> list[Breach]:
+        found = [step.breach] * len(differences) if step.breach else weigh_answer(differences)
+        return [of_another(breach) for breach in found] if self._neighbours else found
+
+    def _never_became(self, step: Step, response: dict[str, Any]) -> Breach:
+        found = (
+            self._difference(step, path, value, response)
+            for path, value in (step.get("until") or {}).items()
+            if self._mismatch(path, value, response)
+        )
+        return step.breach or heaviest(map(never_became, found))
+
     def _compare(self, step: Step, response: dict[str, Any]) -> None:
         if self.options.verbose:
             shown = json.dumps(plain(response), default=str)
@@ -387,6 +478,7 @@ class ScenarioRun:
             if value == ABSENT:
                 raise ScenarioFailed(f"save {name}: no {path} in the response")
             self.variables[name] = value
+        wrongs: list[tuple[Mismatch, Difference]] = []
         for path, expected in step.expected(self.options.expectation).items():
             wrong = self._mismatch(path, expected, response)
             if wrong is None:
@@ -394,10 +486,29 @@ class ScenarioRun:
             if self.recorder is not None and step not in (*self.scenario.before, *self.scenario.after):
                 self.recorder(step, path, lookup(response, path, self.variables))
                 continue
-            if self._may(step, path, response):
+            difference = self._difference(step, path, expected, response)
+            if self._may(step, path, response) or lawful(difference):
                 self.lawful.append(f"{self._where}: {wrong.path} is {wrong.got!r}, in Kafka {wrong.expected!r}")
                 continue
-            said = f"field {wrong.path}: expected {wrong.expected!r}, got {wrong.got!r}"
-            if step.set_up or not self.options.keep_going:
-                raise ScenarioFailed(said)
-            self.mismatches.append(f"{self._where}: {said}")
+            wrongs.append((wrong, difference))
+        if batch := self._batch(step):
+            self._produced.add(batch)
+        if wrongs:
+            self._judge(step, wrongs)
+
+    def _judge(self, step: Step, wrongs: list[tuple[Mismatch, Difference]]) -> None:
+        """Raises Differs where nothing can be told of later steps."""
+        breaches = self._weighed(step, [difference for _, difference in wrongs])
+        said = [f"field {wrong.path}: expected {wrong.expected!r}, got {wrong.got!r}" for wrong, _ in wrongs]
+        goes = all(goes_on(difference, its) for (_, difference), its in zip(wrongs, breaches, strict=True))
+        self._differs(step, list(zip(said, breaches, strict=True)), goes=goes)
+
+    def _differs(self, step: Step, found: list[tuple[str, Breach]], *, goes: bool) -> None:
+        """Raises Differs unless the scenario goes on: of the set-up all that matters then is where it led to."""
+        if not goes and (step.set_up or not self.options.keep_going):
+            breach = heaviest(its for _, its in found)
+            raise Differs(next(text for text, its in found if its is breach), breach)
+        if step.set_up:
+            self.noted += [f"in the set-up, {self._where}: {text}" for text, _ in found]
+        else:
+            self._found += [(f"{self._where}: {text}", its) for text, its in found]

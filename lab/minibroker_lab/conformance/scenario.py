@@ -29,6 +29,8 @@ from .batches import BATCH_KEYS
 from .failure import ScenarioError
 from .messages import apis
 from .requests import APIS_WITH_SHORT_FORM
+from .weighing import batch_key, breaks, is_promise, possible
+from .weight import Breach, Weight, heaviest
 
 _NUMBER = (int, float)
 _SEND_OPTIONS: dict[str, tuple[type, ...]] = {
@@ -57,6 +59,8 @@ _ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {
     "expect": (dict,),
     **dict.fromkeys(EXPECTATIONS[1:], (dict,)),
     "may": (dict,),
+    "breaks": (str,),
+    "weight": (str,),
     "save": (dict,),
     "timeout": _NUMBER,
 }
@@ -76,7 +80,7 @@ _CALL_OPTIONS = (
 _OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "call": _CALL_OPTIONS,
     "recv": {"recv": (str,), "call": (str,)} | _ANSWER_OPTIONS,
-    "raw": {"raw": (str, dict), "conn": (str,), "outcome": (str,), "timeout": _NUMBER},
+    "raw": {"raw": (str, dict), "conn": (str,), "outcome": (str,), "timeout": _NUMBER, "weight": (str,)},
     "pipeline": {"pipeline": (list,)},
     "sleep": {"sleep": _NUMBER},
     "set": {"set": (dict,)},
@@ -113,13 +117,16 @@ _GROUP = re.compile(r"^\d+-")
 NEIGHBOUR_TOPICS: dict[str, tuple[int, dict[str, Any]]] = {"neighbour_topic": (1, {})}
 NEIGHBOUR_NAMES = ("neighbour_id",)
 _MATCHERS = frozenset({"any", "pos", "nonneg", "uuid", "str", "now"})
+_STATES = "DescribeTransactions"
 _RESERVED = _MATCHERS | {"clock", "v", "neighbour", *NEIGHBOUR_TOPICS, *NEIGHBOUR_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step. `kind` is the option that names it; `api` and `version` are of its `call`, `ANY_VERSION` for ``$v``.
-    `set_up`: it brings the broker to where the scenario's subject begins."""
+    `set_up`: it brings the broker to where the scenario's subject begins. `breach`: what every difference in its answer
+    breaks, where the scenario says so. `dispensable`: it only looks at a transaction's state, which the scenario can do
+    without where the broker does not tell it."""
 
     kind: str
     options: Mapping[str, Any]
@@ -127,6 +134,8 @@ class Step:
     version: int = ANY_VERSION
     steps: tuple[Step, ...] = ()
     set_up: bool = False
+    breach: Breach | None = None
+    dispensable: bool = False
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.options.get(name, default)
@@ -144,6 +153,8 @@ class Step:
     def used_versions(self) -> Iterator[tuple[str, int]]:
         """(API, version) of every request the broker is to serve; those it should refuse are left out."""
         header = self.get("header") or {}
+        if self.dispensable:
+            return
         if self.kind == "call" and not self.get("outcome") and not header.keys() & {"apiKey", "apiVersion", "version"}:
             yield self.api, self.version
         for step in self.steps:
@@ -183,6 +194,22 @@ class Scenario:
     def labels(self) -> frozenset[str]:
         """What it can be chosen by: tags, group, and what it proves."""
         return self.tags | {self.group, *self.proves}
+
+    @property
+    def heaviest(self) -> Weight:
+        """What the worst answers to what it is about would break."""
+        if self.after:  # a neighbour's transaction is harmed
+            return Weight.EXACTLY_ONCE
+        sent: set[str] = set()
+        found: list[Breach] = []
+        for step in every_step(self.steps):
+            batch = batch_key(step.options)
+            asked = {} if step.set_up else {**(step.get("until") or {}), **step.expected(self.only[0])}
+            for path, value in asked.items():
+                weight = possible(step.api, path, value, step.get("req") or {}, repeated=batch in sent)
+                found.append(step.breach or Breach(weight))
+            sent |= {batch} - {""}
+        return heaviest(found).weight
 
     def used_versions(self) -> frozenset[tuple[str, int]]:
         """(API, version) of every request the broker is to serve."""
@@ -296,7 +323,7 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     if taken := _RESERVED & {*topics, *names}:
         raise ScenarioError(f"{where}: ${min(taken)} has a meaning of its own")
     only = _only(entry, where)
-    steps = _with_set_up(_steps(entry["steps"], where, ""))
+    steps = _with_dispensable(_with_set_up(_steps(entry["steps"], where, "")))
     needs = _texts(entry, "needs", where)
     restarts = any(step.kind == RESTART for step in every_step(steps))
     if restarts and not (RESTART in needs and entry.get("alone")):
@@ -371,8 +398,36 @@ def _only_prepares(step: Step) -> bool:
         return True
     if step.kind != "call" or not (step.get("save") or step.get("retry")) or step.get("async"):
         return False
+    if step.api == "Fetch":  # what a reader gets is a subject
+        return False
     expected = step.get("expect") or {}
     return all(value == "NONE" for path, value in expected.items() if path.lower().endswith("errorcode"))
+
+
+def _with_dispensable(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """With the steps marked that look at a state: those of the set-up, and behind other steps that are the subject.
+
+    Not where nothing else tells that a transaction waits for its markers, or that its time is over.
+    """
+    asked = {step.api for step in every_step(steps) if not step.set_up and step.kind == "call"} - {_STATES}
+    return _marked(steps, "")[0] if asked and not any(map(_must_look, every_step(steps))) else steps
+
+
+def _marked(steps: tuple[Step, ...], before: str) -> tuple[tuple[Step, ...], str]:
+    """before: the API that was called last; also returned."""
+    made = []
+    for step in steps:
+        inner, last = _marked(step.steps, before)
+        looks = step.api == _STATES and (step.set_up or not step.get("until") or before == "EndTxn")
+        made.append(replace(step, steps=inner, dispensable=looks))
+        before = step.api if step.kind == "call" and not looks else last
+    return tuple(made), before
+
+
+def _must_look(step: Step) -> bool:
+    """Whether it looks at the states as such, or nothing else can tell what it waits for."""
+    wanted = str([step.get(key) for key in ("expect", "until")])
+    return step.api == _STATES and (bool(step.get("save")) or (step.set_up and "Prepare" in wanted))
 
 
 def _step(entry: Any, where: str, prefix: str, *, any_version: bool) -> Step:
@@ -406,7 +461,20 @@ def _step(entry: Any, where: str, prefix: str, *, any_version: bool) -> Step:
     steps = _steps(inner, where.rpartition(": step ")[0], prefix, any_version=any_version)
     if kind == "pipeline" and any(step.kind != "call" for step in steps):
         raise ScenarioError(f"{where}: only calls can be pipelined")
-    return Step(kind, entry, api, version, steps)
+    return Step(kind, entry, api, version, steps, breach=_breach(entry, where))
+
+
+def _breach(entry: Mapping[str, Any], where: str) -> Breach | None:
+    if "breaks" in entry:
+        if not is_promise(entry["breaks"]):
+            raise ScenarioError(f"{where}: breaks: there is no promise {entry['breaks']}")
+        return breaks(entry["breaks"])
+    if "weight" not in entry:
+        return None
+    weights = [weight.value for weight in Weight if weight is not Weight.EXACTLY_ONCE]
+    if entry["weight"] not in weights:
+        raise ScenarioError(f"{where}: weight: {entry['weight']!r} is none of {', '.join(weights)}")
+    return Breach(Weight(entry["weight"]))
 
 
 def _call(text: str, where: str) -> tuple[str, int]:

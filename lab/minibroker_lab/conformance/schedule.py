@@ -12,6 +12,7 @@ from .order import Phase, phase
 from .results import Result, Status
 from .runner import ScenarioRun
 from .scenario import RESTART
+from .weight import RECOVERY, Breach, heaviest
 
 Start = Callable[[], None]
 """Brings a broker back that has died, and returns once it serves. Raises ScenarioFailed."""
@@ -108,7 +109,7 @@ def _blamed(
         assert result is not None
         if alone.dead:
             found = True
-            result = Result(run.scenario, Status.FAILED, _died(repeated), result.seconds)
+            result = Result(run.scenario, Status.FAILED, _died(repeated), result.seconds, breach=RECOVERY)
             if not _brought_back(start):
                 again += [result, *(_not_run(other) for other, _ in begun[len(again) + 1 :])]
                 break
@@ -116,7 +117,8 @@ def _blamed(
     if not found:
         names = ", ".join(run.scenario.name for run, _ in begun)
         first = again[0]
-        again[0] = Result(first.scenario, Status.FAILED, f"{_DIED}, while these ran together: {names}", first.seconds)
+        said = f"{_DIED}, while these ran together: {names}"
+        again[0] = Result(first.scenario, Status.FAILED, said, first.seconds, breach=RECOVERY)
     yield from again
 
 
@@ -125,7 +127,8 @@ def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Gener
         said = f"{_died(run)}{more}" + (
             f"; {result.why}" if result.outcome in (Status.FAILED, Status.NOT_REACHED) else ""
         )
-        yield Result(run.scenario, Status.FAILED, said, result.seconds)
+        breach = heaviest([RECOVERY, *([result.breach] if result.breach else [])])
+        yield Result(run.scenario, Status.FAILED, said, result.seconds, breach=breach)
 
 
 def _died(run: ScenarioRun) -> str:
@@ -174,6 +177,7 @@ class _Watch:
 def _result(run: ScenarioRun) -> Result:
     scenario = run.scenario
     start = time.monotonic()
+    breach: Breach | None = RECOVERY
     try:
         absent = run.cluster.lacks(scenario.used_versions())
         if absent:
@@ -181,9 +185,12 @@ def _result(run: ScenarioRun) -> Result:
         if "one-broker" in scenario.tags and run.cluster.sole_broker() is None:
             return Result(scenario, Status.SKIPPED, "asks one broker for what this cluster spreads over several")
         why = run.run()
+        breach = run.breach
     except ScenarioFailed as exc:
         why = str(exc)
     except Exception as exc:  # a defect here must not end the run
-        why = f"error in the runner: {type(exc).__name__}: {exc}"
+        why, breach = f"error in the runner: {type(exc).__name__}: {exc}", None
     outcome = Status.PASSED if not why else Status.NOT_REACHED if run.stopped_by else Status.FAILED
-    return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(run.lawful), run.stopped_by)
+    seconds = time.monotonic() - start
+    lawful, noted = tuple(run.lawful), tuple(run.noted)
+    return Result(scenario, outcome, why or "", seconds, lawful, run.stopped_by, breach, noted)

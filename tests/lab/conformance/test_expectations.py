@@ -64,7 +64,7 @@ def test_an_expectation_of_the_kips_stands_in_place_of_kafkas(run: Run) -> None:
     text = one("expect: {errorCode: UNKNOWN_MEMBER_ID, throttleTimeMs: 0}, kip: {errorCode: ILLEGAL_GENERATION}")
     assert run(text)[0] == "ok s"
     assert run(text, "--expect", "kip")[0] == (
-        "FAIL s: step 1 (Heartbeat v3): field errorCode: expected 'ILLEGAL_GENERATION', got 'UNKNOWN_MEMBER_ID'"
+        "FAIL s [code]: step 1 (Heartbeat v3): field errorCode: expected 'ILLEGAL_GENERATION', got 'UNKNOWN_MEMBER_ID'"
     )
     assert run.status == 1
 
@@ -100,7 +100,9 @@ def test_a_lawful_difference_passes_and_is_told(run: Run) -> None:
         "ok s",
         "     lawful: step 1 (Heartbeat v3): errorCode is 'UNKNOWN_MEMBER_ID', in Kafka 'NONE'",
     ]
-    assert run(one("expect: {errorCode: NONE}, may: {errorCode: [ILLEGAL_GENERATION]}"))[0].startswith("FAIL s: ")
+    assert run(one("expect: {errorCode: NONE}, may: {errorCode: [ILLEGAL_GENERATION]}"))[0].startswith(
+        "FAIL s [recovery]: "
+    )
 
 
 def test_what_the_broker_does_not_serve_is_no_failure(run: Run) -> None:
@@ -135,16 +137,18 @@ def test_reports(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(one("expect: {errorCode: NONE}", "proves: [360-1],"), "--report", "json,junit,html", "--report-dir", str(out))
     document = json.loads((out / "conformance.json").read_text())
-    assert document["counts"] == {"passed": 0, "failed": 1, "skipped": 0, "absent": 0, "not_run": 0}
+    assert document["counts"] == {"passed": 0, "failed": 1, "skipped": 0, "absent": 0, "not_run": 0, "not_reached": 0}
     assert document["expectation"] == KAFKA
     row = document["scenarios"][0]
     assert (row["name"], row["proves"], row["outcome"]) == ("s", ["360-1"], "failed")
     assert "expected 'NONE'" in row["message"]
+    assert (row["weight"], document["weights"]["recovery"]) == ("recovery", 1)
     suites = ElementTree.fromstring((out / "conformance.xml").read_text())
     assert suites.get("failures") == "1"
     failure = suites.find("testsuite/testcase/failure")
     assert failure is not None
     assert "expected 'NONE'" in (failure.get("message") or "")
+    assert failure.get("type") == "recovery"
     page = (out / "conformance.html").read_text()
     assert "expected &#x27;NONE&#x27;" in page
     assert "0 passed, 1 failed" in page

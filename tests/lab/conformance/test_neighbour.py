@@ -33,9 +33,9 @@ def bootstrap() -> Iterator[str]:
     ("step", "said"),
     [
         (OPEN, "ok s"),
-        (END, "step after.1 (Fetch v11): field ..highWatermark: expected 1, got 2"),
-        (MORE, "step after.1 (Fetch v11): field ..highWatermark: expected 1, got 2"),
-        (OWN_ID, "step after.1 (Fetch v11): field ..highWatermark: expected 1, got 2"),
+        (END, "FAIL s [exactly-once]: step after.1 (Fetch v11): field ..records(length)"),
+        (MORE, "FAIL s [exactly-once]: step after.1 (Fetch v11): field ..records(length)"),
+        (OWN_ID, "FAIL s [exactly-once]: step after.1 (Fetch v11): field ..records(length)"),
     ],
     ids=["left alone", "ended", "more records", "fenced"],
 )

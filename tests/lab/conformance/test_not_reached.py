@@ -44,7 +44,7 @@ def test_what_was_not_asked_has_not_failed(tmp_path: Path, capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     answer = "field errorCode: expected 'NONE', got 'TRANSACTIONAL_ID_AUTHORIZATION_FAILED'"
     assert lines[:4] == [
-        f"FAIL about-init: step 1 (InitProducerId v4): {answer}",
+        f"FAIL about-init [recovery]: step 1 (InitProducerId v4): {answer}",
         f"not reached first (step 1 (InitProducerId v4): {answer})",
         f"not reached second (step 1 (InitProducerId v4): {answer})",
         f"not reached m-third (step 1 (InitProducerId v4): {answer})",

@@ -48,7 +48,7 @@ def test_without_a_command_it_is_skipped(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_command_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, SCENARIO % "NONE", "--restart-command", python("raise SystemExit(3)")) == 1
-    assert capsys.readouterr().out.splitlines()[0] == "FAIL s: step 2: the restart command ended with 3"
+    assert capsys.readouterr().out.splitlines()[0] == "FAIL s [recovery]: step 2: the restart command ended with 3"
 
 
 @pytest.mark.parametrize("left_out", ["needs: [restart], ", "alone: true, "])

@@ -93,7 +93,7 @@ def test_pass_and_fail(suite: Suite) -> None:
     suite.broker.handlers[HeartbeatRequest] = beats(25)
     assert suite.steps(BEAT + ", expect: {errorCode: UNKNOWN_MEMBER_ID}}") == "ok s"
     assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == (
-        "FAIL s: step 1 (Heartbeat v3): field errorCode: expected 'NONE', got 'UNKNOWN_MEMBER_ID'"
+        "FAIL s [recovery]: step 1 (Heartbeat v3): field errorCode: expected 'NONE', got 'UNKNOWN_MEMBER_ID'"
     )
     request, version = suite.last_request
     assert version == 3
@@ -132,7 +132,7 @@ def test_a_broker_that_hangs_fails_the_scenario_and_not_the_run(suite: Suite) ->
     assert time.monotonic() - start < 1.5
     assert status == 1
     assert suite.lines == [
-        "FAIL mute: step 1 (Heartbeat v3): no response within 0.2 s",
+        "FAIL mute [recovery]: step 1 (Heartbeat v3): no response within 0.2 s",
         "ok fine",
         "1 passed, 1 failed",
     ]
@@ -258,7 +258,7 @@ def test_pipelined_requests_are_all_sent_before_an_answer_is_read(suite: Suite) 
     suite.broker.handlers[HeartbeatRequest] = beats(0, 25, 27)
     calls = [BEAT + f", expect: {{errorCode: {code}}}}}" for code in ("NONE", "UNKNOWN_MEMBER_ID", "NONE")]
     assert suite.steps(f"{{pipeline: [{', '.join(calls)}]}}") == (
-        "FAIL s: step 1: pipelined request 3 (Heartbeat v3): "
+        "FAIL s [recovery]: step 1: pipelined request 3 (Heartbeat v3): "
         "field errorCode: expected 'NONE', got 'REBALANCE_IN_PROGRESS'"
     )
 

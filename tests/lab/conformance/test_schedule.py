@@ -53,7 +53,7 @@ def test_the_scenario_that_killed_the_broker_fails_and_the_rest_is_not_run(
     assert cli.main([*mortal[:2], "--jobs", "1", file]) == 3
     assert capsys.readouterr().out.splitlines() == [
         "ok a",
-        "FAIL b: the broker does not answer any more after step 1 (Heartbeat v3)",
+        "FAIL b [recovery]: the broker does not answer any more after step 1 (Heartbeat v3)",
         "not run c (the broker was gone)",
         "not run d (the broker was gone)",
         "1 passed, 1 failed, 2 not run",
@@ -68,7 +68,11 @@ def test_a_command_brings_it_back_and_finds_who_it_was(
     file = suite(tmp_path, ASK, DEADLY, ASK)
     assert cli.main([*mortal, "--jobs", jobs, file]) == 1
     *lines, summary = capsys.readouterr().out.splitlines()
-    assert sorted(lines) == ["FAIL b: the broker does not answer any more after step 1 (Heartbeat v3)", "ok a", "ok c"]
+    assert sorted(lines) == [
+        "FAIL b [recovery]: the broker does not answer any more after step 1 (Heartbeat v3)",
+        "ok a",
+        "ok c",
+    ]
     assert summary == "2 passed, 1 failed"
 
 
@@ -81,7 +85,10 @@ def test_of_several_at_once_each_may_have_done_it(
     assert cli.main([*mortal[:2], "--jobs", "2", file]) == 1
     lines = capsys.readouterr().out.splitlines()
     died, told = "the broker does not answer any more after step 1", "--jobs 1 or --start-command tells which of these"
-    assert [line.partition(" (")[0] for line in lines[:2]] == [f"FAIL a: {died}", f"FAIL b: {died}"]
+    assert [line.partition(" (")[0] for line in lines[:2]] == [
+        f"FAIL a [recovery]: {died}",
+        f"FAIL b [recovery]: {died}",
+    ]
     assert all(told in line for line in lines[:2])
 
 
@@ -125,7 +132,7 @@ def test_quiet_prints_what_is_wrong_and_the_counts(
     assert cli.main(["--bootstrap", bootstrap, "--quiet", file]) == 1
     said = capsys.readouterr()
     wrong, counts = said.out.splitlines()
-    assert wrong.startswith("FAIL b: step 1")
+    assert wrong.startswith("FAIL b [code]: step 1")
     assert (counts, said.err) == ("2 passed, 1 failed", "")
 
 

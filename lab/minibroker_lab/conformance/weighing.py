@@ -1,0 +1,397 @@
+"""How much a difference from the expected answer weighs, decided in one place from what was asked and what came back.
+
+A code weighs by what a client does with it. Kafka's exception classes say that: retriable, abortable, recoverable by
+the application (KIP-1050), and the rest. Within a class codes may be mixed up without harm; another class makes the
+client act otherwise. A success in place of a refusal lets somebody write who must not, or is no matter, by API and
+code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before all of this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from minibroker.rules.catalogue import RULES
+from minibroker_protocol.errors import ErrorCode
+
+from .paths import error_names, plain
+from .values import ABSENT
+from .weight import CODE, DETAIL, RECOVERY, Breach, Weight, heaviest
+
+
+class Difference(NamedTuple):
+    """A field that is not as expected, with both values at `path`. api: of the request; request: its fields as the
+    scenario has them; response: all of it. repeated: a Produce that was sent before."""
+
+    api: str
+    path: str
+    expected: Any
+    got: Any
+    request: Mapping[str, Any] = {}
+    response: Any = None
+    repeated: bool = False
+
+
+_OWN_PROMISES: Final = {
+    "fencing": "KIP-98: of an older instance of a transactional id nothing is accepted any more.",
+    "neighbour": "KIP-98: what is asked in the name of one transactional id changes nothing of another one's.",
+    "group-fencing": "KIP-447: offsets of a member that its group has fenced are not accepted.",
+    "false-commit": "KIP-98: a commit that is acknowledged took effect on everything that its transaction wrote.",
+    "forged-marker": "KIP-98: only a transaction's coordinator writes its markers.",
+}
+
+
+def promise(name: str) -> str:
+    """The sentence of a rule of `minibroker.rules`, or of one about requests, with its source."""
+    if name in _OWN_PROMISES:
+        return _OWN_PROMISES[name]
+    rule = RULES[name]
+    return f"{rule.source}: {rule.promise}"
+
+
+def is_promise(name: str) -> bool:
+    return name in _OWN_PROMISES or name in RULES
+
+
+def breaks(name: str) -> Breach:
+    return Breach(Weight.EXACTLY_ONCE, promise(name))
+
+
+_NONE: Final = "NONE"
+_WAIT: Final = "CONCURRENT_TRANSACTIONS"
+_NOTHING: Final[tuple[Any, ...]] = (None, [], {}, "", ABSENT)
+_CLIENTS_PATH: Final = frozenset(
+    {
+        "AddOffsetsToTxn",
+        "AddPartitionsToTxn",
+        "ApiVersions",
+        "ConsumerGroupHeartbeat",
+        "EndTxn",
+        "Fetch",
+        "FindCoordinator",
+        "Heartbeat",
+        "InitProducerId",
+        "JoinGroup",
+        "LeaveGroup",
+        "ListOffsets",
+        "Metadata",
+        "OffsetCommit",
+        "OffsetFetch",
+        "Produce",
+        "SyncGroup",
+        "TxnOffsetCommit",
+    }
+)
+"""What producers and consumers ask; the rest is for tools."""
+_RECOVERABLE: Final = frozenset(
+    {
+        "FENCED_INSTANCE_ID",
+        "ILLEGAL_GENERATION",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "PRODUCER_FENCED",
+        "UNKNOWN_MEMBER_ID",
+    }
+)
+"""Whose exception is an ApplicationRecoverableException in Kafka 4.4.0."""
+_FENCED: Final = ("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED")
+_FENCED_MEMBER: Final = (
+    "FENCED_INSTANCE_ID",
+    "FENCED_MEMBER_EPOCH",
+    "ILLEGAL_GENERATION",
+    "STALE_MEMBER_EPOCH",
+    "UNKNOWN_MEMBER_ID",
+)
+_JOINS: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn")
+_COMMITS: Final = ("OffsetCommit", "TxnOffsetCommit")
+_ACCEPTED: Final[Mapping[tuple[str, str], str]] = {
+    **{("Produce", code): "write-after-fencing" for code in (*_FENCED, "UNKNOWN_PRODUCER_ID")},
+    ("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER"): "sequence-gap",
+    # of a transactional batch in a request without a transactional id
+    ("Produce", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"): "outside-transaction",
+    **{
+        ("Produce", code): "outside-transaction"
+        for code in ("CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
+    },
+    **{(api, code): "fencing" for api in (*_JOINS, *_COMMITS, "EndTxn", "InitProducerId") for code in _FENCED},
+    **{
+        (api, code): "outside-transaction"
+        for api in _JOINS
+        for code in ("CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE")
+    },
+    **{(api, code): "group-fencing" for api in _COMMITS for code in _FENCED_MEMBER},
+    ("EndTxn", "INVALID_TXN_STATE"): "false-commit",
+    ("OffsetFetch", "UNSTABLE_OFFSET_COMMIT"): "offset-outcome",
+}
+"""(API, code with which Kafka refuses) → what is broken when the broker accepts."""
+_ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort")
+_RECORDS: Final = ("records", "recordsFull")
+_TEXTS: Final = frozenset(
+    {
+        "batchIndex",
+        "baseTs",
+        "committedLeaderEpoch",
+        "errorMessage",
+        "logAppendTimeMs",
+        "maxTs",
+        "metadata",
+        "recordErrors",
+        "throttleTimeMs",
+        "tsType",
+    }
+)
+_CLIENTS_NEED: Final = frozenset(
+    {
+        "assignment",
+        "coordinators",
+        "generationId",
+        "key",
+        "leader",
+        "memberEpoch",
+        "memberId",
+        "members",
+        "offset",
+        "partitions",
+        "producerEpoch",
+        "producerId",
+        "protocolName",
+        "responses",
+        "topicPartitions",
+    }
+)
+"""Fields of answers on the client's path by which it goes on."""
+
+
+def weigh(difference: Difference) -> Breach:
+    """What a difference breaks."""
+    api, path, expected, got = difference[:4]
+    field = _field(path)
+    if field in _TEXTS or (_is_nothing(expected) and _is_nothing(got)):
+        return DETAIL
+    if _is_code(path):
+        return _of_codes(difference)
+    if field in _RECORDS:
+        return _of_records(expected, got)
+    if field == "marker":
+        return breaks("torn-transaction")
+    if field == "crcOk":
+        return RECOVERY
+    if field == "transactionState":
+        return _of_state(expected, got)
+    if api not in _CLIENTS_PATH:
+        return CODE
+    if _refuses(difference):
+        return DETAIL  # what stands beside an error is not read
+    match field:
+        case "abortedTransactions":
+            return _of_aborted(expected, got)
+        case "lastStableOffset":
+            return _of_stable_offset(difference)
+        case "baseOffset":
+            return breaks("duplicate-record") if difference.repeated and expected != -1 and got != -1 else CODE
+        case "committedOffset":
+            return breaks("offset-outcome")
+        case "producerEpoch" if api == "InitProducerId":
+            return breaks("txn-state") if _is_lower(got, expected) else CODE
+    return RECOVERY if field in _CLIENTS_NEED else CODE
+
+
+def weigh_answer(differences: Sequence[Difference]) -> list[Breach]:
+    """Of all differences of one answer. Beside another code everything but records is its consequence."""
+    other_code = any(_is_code(one.path) for one in differences)
+    return [
+        DETAIL if other_code and not _is_code(one.path) and _field(one.path) not in _RECORDS else weigh(one)
+        for one in differences
+    ]
+
+
+def lawful(difference: Difference) -> bool:
+    """Whether every broker may answer so: no list of aborted transactions in either form, and a new instance that gets
+    its epoch at once where Kafka lets it ask again."""
+    if _field(difference.path) == "abortedTransactions":
+        return _is_nothing(difference.expected) and _is_nothing(difference.got)
+    waits = difference.api == "InitProducerId" and _is_code(difference.path) and difference.expected == _WAIT
+    return waits and difference.got == _NONE and "producerEpoch" not in difference.request
+
+
+def goes_on(difference: Difference, breach: Breach) -> bool:
+    """Whether the broker's state may still be the expected one, so that later differences are not consequences."""
+    if not _is_code(difference.path):
+        return breach.weight.light
+    codes = zip(_listed(difference.expected), _listed(difference.got), strict=False)
+    return breach.weight.light and all((one == _NONE) == (other == _NONE) for one, other in codes)
+
+
+def never_became(difference: Difference) -> Breach:
+    """Of a field that was asked for until the client's patience ended: who reads waits for ever."""
+    breach = weigh(difference)
+    return RECOVERY if breach.weight.light and difference.api in _CLIENTS_PATH else breach
+
+
+def of_another(breach: Breach) -> Breach:
+    """Of a difference that shows with a neighbour, who had asked for nothing."""
+    return breach if breach.weight.light else breaks("neighbour")
+
+
+def possible(api: str, path: str, expected: Any, request: Mapping[str, Any], *, repeated: bool) -> Weight:
+    """What the worst answer would break."""
+    answers: list[Any] = [_NONE, "UNKNOWN_SERVER_ERROR", -2, 0, [], [{"base": 0, "values": ["other"]}], None, "Ongoing"]
+    return heaviest(
+        weigh(Difference(api, path, expected, got, request, repeated=repeated)) for got in answers if got != expected
+    ).weight
+
+
+def batch_key(options: Mapping[str, Any]) -> str:
+    """What tells a batch that a step sends from those of other steps; "" where it sends none."""
+    batch = options.get("batch")
+    return json.dumps([options.get("at"), *(batch.get(key) for key in ("pid", "epoch", "seq"))]) if batch else ""
+
+
+def _is_code(path: str) -> bool:
+    return _field(path).lower().endswith("errorcode")
+
+
+def _field(path: str) -> str:
+    words: list[str] = re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", path))
+    return words[-1]
+
+
+def _is_nothing(value: Any) -> bool:
+    return any(value == nothing for nothing in _NOTHING)
+
+
+def _of_state(expected: Any, got: Any) -> Breach:
+    """Tools alone read it, but it tells what became of the transaction."""
+    states = str(expected).removeprefix("$in ").replace(",", " ").split()
+    if any({_decision(state), _decision(str(got))} == {"Commit", "Abort"} for state in states):
+        return breaks("torn-transaction")
+    return CODE if got in _ENDED and any(state in _ENDED for state in states) else RECOVERY
+
+
+def _decision(state: str) -> str:
+    return state.removeprefix("Prepare").removeprefix("Complete")
+
+
+def _is_lower(got: Any, expected: Any) -> bool:
+    return isinstance(got, int) and isinstance(expected, int) and 0 <= got < expected
+
+
+def _refuses(difference: Difference) -> bool:
+    return any(name != _NONE for name in error_names(plain(difference.response)))
+
+
+# Codes
+
+
+def _of_codes(difference: Difference) -> Breach:
+    expected, got = _listed(difference.expected), _listed(difference.got)
+    if len(expected) != len(got):
+        return RECOVERY if difference.api in _CLIENTS_PATH else CODE
+    return heaviest(_of_code(difference, *pair) for pair in zip(expected, got, strict=True) if pair[0] != pair[1])
+
+
+def _listed(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [one for inner in value for one in _listed(inner)]
+    word, _, rest = str(value).partition(" ")
+    return [rest.replace(",", " ").split()[0] if word == "$in" else str(value)]
+
+
+def _of_code(difference: Difference, expected: str, got: str) -> Breach:
+    api = difference.api
+    if got == _NONE:
+        broken = _ACCEPTED.get((api, expected))
+        if broken == "false-commit" and not difference.request.get("committed"):
+            broken = None
+        if broken is not None:
+            return breaks(broken)
+        return RECOVERY if expected in (*_FENCED_MEMBER, "CORRUPT_MESSAGE") and api in _CLIENTS_PATH else CODE
+    if api not in _CLIENTS_PATH:
+        return CODE
+    return CODE if expected != _NONE and _kind(expected) == _kind(got) else RECOVERY
+
+
+def _kind(name: str) -> str:
+    """What a client does with a code."""
+    if name in _RECOVERABLE:
+        return "begin again"
+    if name == "TRANSACTION_ABORTABLE":
+        return "abort"
+    return "retry" if name in ErrorCode.__members__ and ErrorCode[name].retriable else "give up"
+
+
+# What readers get
+
+
+def _of_records(expected: Any, got: Any) -> Breach:
+    if isinstance(expected, int) and isinstance(got, int):  # how many batches
+        return breaks("lost-record" if got < expected else "duplicate-record")
+    if not isinstance(expected, list) or not isinstance(got, list):
+        return breaks("lost-record")
+    wanted, read = [*_batches(expected)], [*_batches(got)]
+    lost = Counter(_values(wanted)) - Counter(_values(read))
+    more = Counter(_values(read)) - Counter(_values(wanted))
+    if lost:
+        return breaks("lost-record")
+    if more:
+        return breaks("duplicate-record" if set(more) <= set(_values(wanted)) else "stray-record")
+    if _values(wanted) != _values(read):
+        return breaks("order")
+    ends, ended = ([batch.get("marker") for batch in side if "marker" in batch] for side in (wanted, read))
+    if ends != ended:
+        return breaks("torn-transaction" if len(ends) == len(ended) else "hanging-transaction")
+    if [batch.get("txn") for batch in wanted] != [batch.get("txn") for batch in read if "txn" in batch]:
+        return RECOVERY
+    return DETAIL if _same(wanted, read, "base", "last", "pid", "epoch", "seq") else RECOVERY
+
+
+def _batches(value: Any) -> Iterator[Mapping[str, Any]]:
+    for item in value:
+        if isinstance(item, Mapping):
+            yield item
+        elif isinstance(item, list):
+            yield from _batches(item)
+
+
+def _values(batches: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [str(value) for batch in batches for value in batch.get("values") or ()]
+
+
+def _same(wanted: list[Mapping[str, Any]], read: list[Mapping[str, Any]], *keys: str) -> bool:
+    return len(wanted) == len(read) and all(
+        one[key] == other.get(key) or str(one[key]).startswith("$")
+        for one, other in zip(wanted, read, strict=True)
+        for key in keys
+        if key in one
+    )
+
+
+def _of_aborted(expected: Any, got: Any) -> Breach:
+    if expected is None:
+        return DETAIL  # of a reader that reads everything, and does not look at them
+    wanted, told = ([str(one) for one in _batches(side)] if isinstance(side, list) else [] for side in (expected, got))
+    if Counter(wanted) - Counter(told):
+        return breaks("aborted-read")
+    return breaks("lost-record")
+
+
+def _of_stable_offset(difference: Difference) -> Breach:
+    """A reader of committed records that gets some beyond it reads what is open; a lower one lets it wait."""
+    expected, got = difference.expected, difference.got
+    if not isinstance(expected, int) or not isinstance(got, int) or got == -1:
+        return CODE
+    if got < expected:
+        return RECOVERY
+    reads_committed = difference.request.get("isolationLevel") == 1
+    beyond = [batch for batch in _batches(_records(difference.response)) if batch.get("base", -1) >= expected]
+    return breaks("aborted-read") if reads_committed and any(batch.get("values") for batch in beyond) else CODE
+
+
+def _records(response: Any) -> list[Any]:
+    value = plain(response)
+    if isinstance(value, Mapping):
+        return [one for key, inner in value.items() for one in ([inner or []] if key == "records" else _records(inner))]
+    return [one for inner in value for one in _records(inner)] if isinstance(value, list) else []

@@ -1,0 +1,180 @@
+"""How much each kind of difference weighs."""
+
+from typing import Any
+
+import pytest
+
+from minibroker_lab.conformance.failure import ScenarioError
+from minibroker_lab.conformance.scenario import bundled, parse
+from minibroker_lab.conformance.weighing import (
+    Difference,
+    goes_on,
+    is_promise,
+    lawful,
+    never_became,
+    of_another,
+    promise,
+    weigh,
+    weigh_answer,
+)
+from minibroker_lab.conformance.weight import CODE, DETAIL, RECOVERY, Breach, Weight, heaviest
+
+OPEN = [{"base": 0, "values": ["a"], "txn": True}]
+ENDED = [*OPEN, {"base": 1, "marker": "ABORT"}]
+
+
+def of(api: str, path: str, expected: Any, got: Any, request: dict[str, Any] | None = None, **more: Any) -> Breach:
+    return weigh(Difference(api, path, expected, got, request or {}, **more))
+
+
+@pytest.mark.parametrize(
+    ("api", "expected", "got", "rule"),
+    [
+        ("Produce", "INVALID_PRODUCER_EPOCH", "NONE", "write-after-fencing"),
+        ("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER", "NONE", "sequence-gap"),
+        ("Produce", "INVALID_TXN_STATE", "NONE", "outside-transaction"),
+        ("AddPartitionsToTxn", ["NONE", "PRODUCER_FENCED"], ["NONE", "NONE"], "fencing"),
+        ("InitProducerId", "PRODUCER_FENCED", "NONE", "fencing"),
+        ("TxnOffsetCommit", "ILLEGAL_GENERATION", "NONE", "group-fencing"),
+        ("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", "NONE", "offset-outcome"),
+    ],
+)
+def test_somebody_writes_or_reads_who_must_not(api: str, expected: Any, got: Any, rule: str) -> None:
+    assert of(api, "..errorCode", expected, got) == (Weight.EXACTLY_ONCE, promise(rule))
+
+
+@pytest.mark.parametrize(
+    ("api", "expected", "got", "breach"),
+    [
+        ("InitProducerId", "NONE", "PRODUCER_FENCED", RECOVERY),
+        ("InitProducerId", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", CODE),
+        ("EndTxn", "CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE", RECOVERY),
+        ("Produce", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE", RECOVERY),
+        ("Produce", "NOT_ENOUGH_REPLICAS", "CONCURRENT_TRANSACTIONS", CODE),
+        ("Produce", "CORRUPT_MESSAGE", "NONE", RECOVERY),
+        ("Heartbeat", "ILLEGAL_GENERATION", "NONE", RECOVERY),
+        ("AddPartitionsToTxn", "NONE", "<absent>", RECOVERY),
+        ("CreateTopics", "TOPIC_ALREADY_EXISTS", "NONE", CODE),
+        ("DescribeConfigs", "NONE", "UNKNOWN_SERVER_ERROR", CODE),
+    ],
+)
+def test_codes_weigh_by_what_a_client_does(api: str, expected: str, got: str, breach: Breach) -> None:
+    assert of(api, "..errorCode", expected, got) == breach
+
+
+@pytest.mark.parametrize(("committed", "weight"), [(True, Weight.EXACTLY_ONCE), (False, Weight.CODE)])
+def test_a_commit_that_is_none(committed: bool, weight: Weight) -> None:
+    assert of("EndTxn", "errorCode", "INVALID_TXN_STATE", "NONE", {"committed": committed}).weight is weight
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "got", "rule"),
+    [
+        ("..records", OPEN, [], "lost-record"),
+        ("..records", OPEN, [*OPEN, *OPEN], "duplicate-record"),
+        ("..records", [], OPEN, "stray-record"),
+        ("#..records", 2, 3, "duplicate-record"),
+        ("..records", ENDED, OPEN, "hanging-transaction"),
+        ("..records", ENDED, [*OPEN, {"base": 1, "marker": "COMMIT"}], "torn-transaction"),
+        ("..recordsFull[0].marker", "ABORT", "COMMIT", "torn-transaction"),
+        ("..abortedTransactions", [{"producerId": 1, "firstOffset": 0}], [], "aborted-read"),
+        ("..abortedTransactions", [], [{"producerId": 1, "firstOffset": 0}], "lost-record"),
+    ],
+)
+def test_what_a_reader_gets(path: str, expected: Any, got: Any, rule: str) -> None:
+    assert of("Fetch", path, expected, got) == (Weight.EXACTLY_ONCE, promise(rule))
+
+
+def test_the_same_records_in_another_form() -> None:
+    assert of("Fetch", "..records", OPEN, [{**OPEN[0], "base": 7}]) == RECOVERY
+    assert of("Fetch", "..records", [{**OPEN[0], "codec": "lz4"}], OPEN) == DETAIL
+    assert of("Fetch", "..abortedTransactions", [], None) == DETAIL
+
+
+def test_a_stable_offset_beyond_an_open_transaction() -> None:
+    """Only a reader of committed records that is given some of it reads what may be aborted."""
+    answer = {"responses": [{"partitions": [{"errorCode": "NONE", "records": OPEN}]}]}
+    read = {"isolationLevel": 1}
+    assert of("Fetch", "..lastStableOffset", 0, 1, read, response=answer).promise == promise("aborted-read")
+    assert of("Fetch", "..lastStableOffset", 0, 1, {}, response=answer) == CODE
+    assert of("Fetch", "..lastStableOffset", 3, 1, read, response=answer) == RECOVERY
+
+
+def test_a_batch_that_is_sent_again() -> None:
+    assert of("Produce", "..baseOffset", 0, 1, repeated=True).promise == promise("duplicate-record")
+    assert of("Produce", "..baseOffset", 0, 1) == CODE
+    assert of("Produce", "..baseOffset", 0, -1, repeated=True) == CODE
+
+
+def test_epochs_offsets_and_states() -> None:
+    assert of("InitProducerId", "producerEpoch", 2, 1).weight is Weight.EXACTLY_ONCE
+    assert of("InitProducerId", "producerEpoch", 2, 3) == CODE
+    assert of("EndTxn", "producerEpoch", 2, 1) == RECOVERY
+    assert of("OffsetFetch", "..committedOffset", 5, -1).promise == promise("offset-outcome")
+    assert of("DescribeTransactions", "..transactionState", "CompleteCommit", "Empty") == CODE
+    assert of("DescribeTransactions", "..transactionState", "CompleteCommit", "Ongoing") == RECOVERY
+    assert of("DescribeTransactions", "..transactionState", "PrepareAbort", "CompleteCommit").promise == promise(
+        "torn-transaction"
+    )
+
+
+def test_beside_another_code_other_fields_are_consequences() -> None:
+    code = Difference("InitProducerId", "errorCode", "INVALID_TRANSACTION_TIMEOUT", "NONE")
+    assert weigh_answer([code, Difference("InitProducerId", "producerId", -1, 7)]) == [CODE, DETAIL]
+
+
+def test_a_scenario_goes_on_where_the_state_may_be_the_expected_one() -> None:
+    other_code = Difference("Produce", "..errorCode", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    accepted = Difference("CreateTopics", "..errorCode", "INVALID_REQUEST", "NONE")
+    assert goes_on(other_code, weigh(other_code))
+    assert not goes_on(accepted, weigh(accepted))
+
+
+def test_who_waits_in_vain_cannot_go_on() -> None:
+    assert never_became(Difference("Fetch", "..highWatermark", 4, 3)) == RECOVERY
+    assert never_became(Difference("DescribeTransactions", "..transactionState", "CompleteAbort", "Empty")) == CODE
+
+
+def test_a_neighbour_is_harmed() -> None:
+    assert of_another(RECOVERY).promise == promise("neighbour")
+    assert of_another(CODE) == CODE
+
+
+def test_answers_that_every_broker_may_give() -> None:
+    assert lawful(Difference("Fetch", "..abortedTransactions", [], None))
+    assert not lawful(Difference("Fetch", "..abortedTransactions", [], [{"producerId": 1}]))
+    init = "InitProducerId", "errorCode", "CONCURRENT_TRANSACTIONS", "NONE"
+    assert lawful(Difference(*init, {"transactionalId": "x"}))
+    assert not lawful(Difference(*init, {"transactionalId": "x", "producerEpoch": 0}))
+
+
+def test_the_heaviest_comes_first() -> None:
+    once = Breach(Weight.EXACTLY_ONCE, "s")
+    assert heaviest([CODE, RECOVERY, once, DETAIL]) == once
+    assert [weight for weight in Weight if weight.at_least(Weight.RECOVERY)] == [Weight.EXACTLY_ONCE, Weight.RECOVERY]
+
+
+def test_a_step_says_what_it_breaks() -> None:
+    step = "{call: Heartbeat v3, req: {groupId: g}, %s, expect: {errorCode: NONE}}"
+    (scenario,) = parse(f"- {{name: s, steps: [{step % 'breaks: fencing'}]}}", "f")
+    assert scenario.heaviest is Weight.EXACTLY_ONCE
+    (scenario,) = parse(f"- {{name: s, steps: [{step % 'weight: detail'}]}}", "f")
+    assert scenario.heaviest is Weight.DETAIL
+    for wrong in ("weight: heavy", "weight: exactly-once", "breaks: nothing-known"):
+        with pytest.raises(ScenarioError, match=wrong.partition(" ")[2]):
+            parse(f"- {{name: s, steps: [{step % wrong}]}}", "f")
+
+
+def test_every_promise_has_its_sentence() -> None:
+    assert [is_promise(name) for name in ("fencing", "lost-record", "none")] == [True, True, False]
+    assert promise("lost-record").startswith("KIP-98: ")
+
+
+def test_what_the_groups_are_about() -> None:
+    """Those about exactly-once can show a breach of it; those about broken bytes cannot."""
+    about: dict[str, set[Weight]] = {}
+    for scenario in bundled():
+        about.setdefault(scenario.group, set()).add(scenario.heaviest)
+    for group in ("transactions", "txn-offsets", "isolation", "restart", "timeouts", "idempotence"):
+        assert Weight.EXACTLY_ONCE in about[group], group
+    assert Weight.EXACTLY_ONCE not in about["malformed"]
