@@ -33,11 +33,13 @@ def api_python() -> str:
 
 
 def api_commands() -> str:
-    """Every command of HTTP and `minibroker control`."""
+    """Every command of HTTP and `minibroker control`, but those that are methods of `State`."""
     from minibroker.control.listing import listed_commands
 
     lines = ["| command | parameters | |", "|---|---|---|"]
     for entry in listed_commands():
+        if entry.name.startswith("state."):
+            continue  # a method of `State` each
         told = " ".join(f"`{parameter}`" for parameter in entry.parameters)
         lines.append(f"| `{entry.name}` | {told} | {_cell(entry.summary)} |")
     return "\n".join(lines) + "\n"
@@ -88,7 +90,7 @@ def _class(kind: type) -> str:
             lines.append(
                 f"| `.{name}` → `{_type(inspect.signature(member.fget).return_annotation)}` | {_doc(member)} |"
             )  # type: ignore[arg-type]
-        elif inspect.isfunction(member):
+        elif inspect.isfunction(member) and name.removesuffix("_async") not in vars(kind).keys() - {name}:
             awaited = "await " if inspect.iscoroutinefunction(member) else ""
             lines.append(f"| `{awaited}.{name}{_signature(member)}` | {_doc(member)} |")
     return "\n".join(lines) + "\n"

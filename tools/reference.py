@@ -130,10 +130,10 @@ def audit_rules_table() -> str:
     """The rules of the audit."""
     from minibroker.rules.rules import RULES
 
-    lines = ["| rule | what it promises | source | severity | evidence |", "|---|---|---|---|---|"]
+    lines = ["| rule | what it promises | source | a notice for |", "|---|---|---|---|"]
     for rule in RULES.values():
-        severity = rule.severity + (f"; notice: {rule.notice}" if rule.notice else "")
-        lines.append(f"| `{rule.id}` | {rule.promise} | {rule.source} | {severity} | {rule.evidence} |")
+        notice = "everything" if rule.severity == "notice" else rule.notice
+        lines.append(f"| `{rule.id}` | {rule.promise} | {rule.source} | {notice} |")
     return "\n".join(lines) + "\n"
 
 
@@ -164,13 +164,11 @@ def addresses_table() -> str:
 
 
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
-    lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
+    lines = [f"### {title} settings", "", "| name | default | meaning |", "|---|---|---|"]
     for key in keys:
         default = key.format(key.default)
-        lines.append(
-            f"| `{key.name}` | {key.type.name.lower()} | {'–' if default is None else f'`{default}`'} "
-            f"| {'yes' if key.dynamic else ''} | {key.doc} |"
-        )
+        shown = f"– ({key.type.name.lower()})" if default is None else f"`{default}`"
+        lines.append(f"| `{key.name}`{'*' if key.dynamic else ''} | {shown} | {key.doc} |")
     return "\n".join(lines) + "\n"
 
 

@@ -261,9 +261,9 @@ def unbearable() -> dict[str, list[str]]:
 _PAGE_HEAD = """\
 # Each fault on each request
 
-The effect of each action on each kind of request, for a client of librdkafka (confluent-kafka). Every cell is a test
-(`tests/clients/test_fault_table.py`), and this page is generated from the same source (`tests/support/fault_table.py`).
-"Gets" an error: the application gets it. In every cell records, offsets and ends of transactions are there exactly once
+The effect of each action on each kind of request, for a client of librdkafka (confluent-kafka). Every action on every
+request is a test (`tests/clients/test_fault_table.py`), and this page is generated from the same source
+(`tests/support/fault_table.py`). "Gets" an error: the application gets it. Always records, offsets and ends of transactions are there exactly once
 afterwards, unless the application got an error, or a request of a producer without idempotence was applied twice."""
 _CHANGE_HEAD = """\
 ## When the broker that serves the request fails
@@ -290,43 +290,58 @@ A rule is refused when it names a field that the API's requests do not have, or 
 have no place."""
 
 
-def _change_lines() -> list[str]:
-    shown = changes()
-    lines = []
-    for target in TARGETS:
-        texts = [outcome(target, change) if (target, change) in shown else "" for change in CHANGES]
-        if any(texts):
-            lines.append(f"| {target.api} | {' | '.join(texts)} |")
-    return lines
-
-
 def page() -> str:
     """docs/reference/fault-table.md."""
+    shown = changes()
+    on_change = {
+        change.name: {target.api: outcome(target, change) for target in TARGETS if (target, change) in shown}
+        for change in CHANGES
+    }
     lines = [
         *_PAGE_HEAD.splitlines(),
         "",
-        f"| request | {' | '.join(row.name for row in ROWS)} |",
-        "|---|" + "---|" * len(ROWS),
-        *(f"| {target.api} | {' | '.join(effect(target, row) for row in ROWS)} |" for target in TARGETS),
+        *_alike("action", {row.name: {target.api: effect(target, row) for target in TARGETS} for row in ROWS}),
         "",
         *_CHANGE_HEAD.splitlines(),
         "",
-        f"| request | {' | '.join(change.name for change in CHANGES)} |",
-        "|---|" + "---|" * len(CHANGES),
-        *_change_lines(),
+        *_alike("change", on_change),
         "",
         *_STATE.splitlines(),
         "",
         *_MATCH_HEAD.splitlines(),
         "",
-        f"| request | {' | '.join(f'`{name}`' for name in FIELDS)} | actions refused |",
-        "|---|" + "---|" * (len(FIELDS) + 1),
+        "| fields | requests |",
+        "|---|---|",
     ]
-    refused = unbearable()
+    by_fields: dict[str, list[str]] = {}
     for name, fields in carried().items():
-        marks = " | ".join("yes" if field in fields else "" for field in FIELDS)
-        lines.append(f"| {name} | {marks} | {', '.join(refused.get(name, []))} |")
+        by_fields.setdefault(", ".join(f"`{field}`" for field in fields) or "none", []).append(name)
+    lines += [f"| {fields} | {', '.join(names)} |" for fields, names in by_fields.items()]
+    refused: dict[str, list[str]] = {}
+    for name, actions in unbearable().items():
+        for action in actions:
+            refused.setdefault(action, []).append(name)
+    lines += ["", "| action | refused for |", "|---|---|"]
+    apis = len(carried())
+    for action, names in refused.items():
+        others = [name for name in carried() if name not in names]
+        few = f"every request but {', '.join(others)}" if len(names) * 2 > apis else ", ".join(names)
+        lines.append(f"| {action} | {few} |")
     return "\n".join(lines) + "\n"
+
+
+def _alike(title: str, effects: dict[str, dict[str, str]]) -> list[str]:
+    """A row for each action or change: what most requests meet, then the others by what they meet."""
+    lines = [f"| {title} | most requests | others |", "|---|---|---|"]
+    for name, cells in effects.items():
+        by_effect: dict[str, list[str]] = {}
+        for api, text in cells.items():
+            if text:
+                by_effect.setdefault(text, []).append(api)
+        most = max(by_effect, key=lambda text: len(by_effect[text]))
+        others = [f"{', '.join(apis)}: {text}" for text, apis in by_effect.items() if text != most]
+        lines.append(f"| {name} | {most} | {'; '.join(others)} |")
+    return lines
 
 
 if __name__ == "__main__":

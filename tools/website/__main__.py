@@ -32,7 +32,6 @@ _MENUS: Final = {
     "Reference": "docs/reference",
     "Explanation": "docs/explanation",
     "For developers": "docs/how-to/developers",
-    "Decisions": "docs/explanation/decisions",
 }
 """Menu → the folder whose pages it lists, without those of folders below it."""
 
