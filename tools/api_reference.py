@@ -82,9 +82,11 @@ def _class(kind: type) -> str:
         lines += [f"`{kind.__name__}{given}`", ""]
     if is_dataclass(kind):
         return "\n".join([*lines, *(f"- `{field.name}`: `{field.type}`" for field in fields(kind))]) + "\n"
+    from minibroker.control.client import State
+
     lines += ["| | |", "|---|---|"]
     for name, member in vars(kind).items():
-        if name.startswith("_"):
+        if name.startswith("_") or (kind.__name__ == "RunningCluster" and name in vars(State)):
             continue
         if isinstance(member, property):
             lines.append(

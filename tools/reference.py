@@ -29,7 +29,7 @@ def api_table() -> str:
     """Every API that is served, with its versions, from the handler table."""
     from minibroker.handlers.table import apis
 
-    lines = ["| key | API | versions | |", "|---|---|---|---|"]
+    lines = ["| API (key) | versions |", "|---|---|"]
     for key, api in sorted(apis().items()):
         high = api.max_version if api.unstable_from is None else api.unstable_from - 1
         remarks = []
@@ -39,7 +39,7 @@ def api_table() -> str:
             remarks.append(f"v{api.unstable_from} behind `unstable.api.versions.enable`")
         if not api.advertised:
             remarks.append("served, but not listed in ApiVersions by default")
-        lines.append(f"| {key} | {api.name} | {api.min_version}–{high} | {'; '.join(remarks)} |")
+        lines.append(f"| {api.name} ({key}) | {'; '.join([f'{api.min_version}–{high}', *remarks])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -137,20 +137,6 @@ def audit_rules_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def audit_remedies_table() -> str:
-    """The remedies for each finding."""
-    from minibroker.rules.rules import RULES
-
-    of: dict[tuple[str, str], list[str]] = {}
-    for rule in RULES.values():
-        for remedy in rule.remedies:
-            of.setdefault(remedy, []).append(rule.id)
-    lines = ["| command | what it risks | for |", "|---|---|---|"]
-    for (command, risk), rules in of.items():
-        lines.append(f"| `{command}` | {risk} | {', '.join(f'`{rule}`' for rule in rules)} |")
-    return "\n".join(lines) + "\n"
-
-
 def urls() -> dict[str, str]:
     """The project's addresses by name, from pyproject.toml."""
     found: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
@@ -222,7 +208,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis": api_table,
     "apis-not-served": not_served_table,
     "audit-rules": audit_rules_table,
-    "audit-remedies": audit_remedies_table,
     "deviations": deviations_table,
     "fault-actions": fault_actions,
     "judge-codes": judge_codes_table,

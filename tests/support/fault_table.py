@@ -263,8 +263,9 @@ _PAGE_HEAD = """\
 
 The effect of each action on each kind of request, for a client of librdkafka (confluent-kafka). Every action on every
 request is a test (`tests/clients/test_fault_table.py`), and this page is generated from the same source
-(`tests/support/fault_table.py`). "Gets" an error: the application gets it. Always records, offsets and ends of transactions are there exactly once
-afterwards, unless the application got an error, or a request of a producer without idempotence was applied twice."""
+(`tests/support/fault_table.py`). "Gets" an error: the application gets it. Afterwards records, offsets and ends of
+transactions are there exactly once, unless the application got an error, or a request of a producer without idempotence
+was applied twice."""
 _CHANGE_HEAD = """\
 ## When the broker that serves the request fails
 
