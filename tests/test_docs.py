@@ -27,6 +27,7 @@ from minibroker.cli import commands
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings, environment_config
 from minibroker.server.listener_config import listener_configs
+from minibroker_lab.conformance import cli as conformance
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = commands()
@@ -240,8 +241,17 @@ def test_the_snippets_for_ci_are_steps_of_a_workflow() -> None:
     assert len(steps) >= 6
     for step in steps:
         assert ("uses" in step) != ("run" in step)
-        assert set(step) <= {"uses", "with", "run", "env", "name"}
+        assert set(step) <= {"uses", "with", "run", "env", "name", "if"}
         assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
+
+
+def test_the_step_that_runs_the_suite_has_its_options() -> None:
+    (step,) = (step for step in ci_steps() if "minibroker conformance" in step.get("run", ""))
+    parser = argparse.ArgumentParser()
+    conformance.add_arguments(parser)
+    arguments = parser.parse_args(shlex.split(step["run"])[2:])
+    assert arguments.baseline.name in (ROOT / "docs" / "how-to" / "ci.md").read_text(encoding="utf-8")
+    assert {"json", "junit"} <= set(arguments.report)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the step is for a runner with Linux")

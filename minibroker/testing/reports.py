@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from minibroker.kernel.arguments import directory
-from minibroker_storage.private_files import output_path
+from minibroker_storage.private_files import output_path, replace_private
 
 ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": ".json"}
 """Kind of report → the ending of its file."""
@@ -42,12 +42,20 @@ def write_reports(
         path = directory / (name + ENDINGS[kind])
         text = makers[kind]()
         try:
-            output_path(path).write_text(text, encoding="utf-8")
+            _write_whole(output_path(path), text)
         except OSError as error:  # of a full disk it does not say which file it was
             error.filename = str(path)
             raise
         written.append(path)
     return written
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """In one step, so that a report is never half of one; what is no plain file (a pipe, a device, a link) as it is."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+    else:
+        replace_private(path, text, 0o644)
 
 
 class JunitCase(NamedTuple):

@@ -123,7 +123,7 @@ def _check_links(path: str) -> None:
 
 
 def replace_private(path: Path, text: str, mode: int) -> None:
-    """Write a small file under its name in one step, into a directory of `user_cache`. mode: its permissions."""
+    """Write a small file under its name in one step, into a directory of the user's. mode: its permissions."""
     descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -25,13 +25,16 @@ from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say
 from minibroker.program import uninterrupted
-from minibroker.testing.reports import add_report_arguments, write_reports
+from minibroker.testing.reports import add_report_arguments
 
 from .cluster import ClusterUnderTest
+from .earlier import Earlier, difference, read
 from .failure import ConnectionClosed, ScenarioError, ScenarioFailed
+from .live import LiveReports
 from .order import by_phase
 from .patience import Patience
-from .reports import makers
+from .repeats import merged, unsteady
+from .reports import BAD
 from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
@@ -100,6 +103,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"exit status 1 only for failures of this weight or a heavier one: {', '.join(w.value for w in Weight)} "
         f"(default {Weight.DETAIL.value}: for all)",
     )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FILE",
+        help="go on with a run that was interrupted: scenarios with a result in this JSON report are not run again",
+    )
+    parser.add_argument(
+        "--only-failed", type=Path, metavar="FILE", help="only scenarios that failed according to this JSON report"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="print what differs from this JSON report of an earlier run, and fail only for what is new",
+    )
+    parser.add_argument("--repeat", type=from_1, default=1, metavar="N", help="run everything N times (1)")
     parser.add_argument("--jobs", type=from_1, default=4, metavar="N", help="scenarios run at once (default 4)")
     parser.add_argument(
         "--timeout", type=duration, default=10.0, metavar="S", help="seconds to wait for a response (10)"
@@ -128,8 +147,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run with parsed arguments; returns the exit status."""
     try:
         scenarios = selected(load(arguments.files) if arguments.files else by_phase(bundled()), arguments)
+        if arguments.only_failed:
+            scenarios = read(arguments.only_failed).failed(scenarios)
+        done, baseline = _of_before(scenarios, arguments)
     except ScenarioError as exc:
         return fail(exc, UNUSABLE, _COMMAND)
+    if not scenarios and arguments.only_failed:
+        say(f"{arguments.only_failed}: nothing of it failed")
+        return PASSED
     if not scenarios:
         return fail("no scenario matches", UNUSABLE, _COMMAND)
     options = Options(
@@ -161,26 +186,42 @@ def run(arguments: argparse.Namespace) -> int:
     traces = Traces(cluster, f"mb-{token}")
     jobs = 1 if arguments.verbose else arguments.jobs
     patience = Patience()
+    left = [scenario for scenario in scenarios if scenario.name not in done]
     runs = [
         ScenarioRun(
             cluster, scenario, f"{token}-{number}", options, wall_ms, partial(say, flush=True), patience=patience
         )
-        for number, scenario in enumerate(scenarios)
+        for number, scenario in enumerate(left * arguments.repeat)
     ]
+    results: list[Result] = []
+
+    def verdict_of(so_far: Sequence[Result]) -> Verdict:
+        return Verdict(arguments.bootstrap, arguments.expect, started, so_far, time.monotonic() - begun)
+
+    reports = LiveReports(arguments.report, arguments.report_dir, scenarios, verdict_of)
     start = _starting(cluster, arguments.start_command, token)
+    written: list[Path] = []
+    unwritten: OSError | None = None
     try:
         with contextlib.closing(run_all(runs, have, jobs, start)) as outcomes:
-            results = list(_told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet))
-    finally:
-        if not arguments.keep:
-            with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
-                _leave_nothing(traces, runs, options, token)
-    verdict = Verdict(arguments.bootstrap, arguments.expect, started, results, time.monotonic() - begun)
-    try:
-        for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
-            say(f"wrote {path}")
+            for result in _told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet):
+                results.append(result)
+                reports.go_on([*done.values(), *merged(results)])
     except OSError as exc:
-        return fail(exc, UNUSABLE, _COMMAND)
+        unwritten = exc
+    finally:
+        with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
+            try:
+                written = reports.write([*done.values(), *merged(results)])
+            except OSError as exc:
+                unwritten = exc
+            if not arguments.keep and runs:
+                _leave_nothing(traces, runs, options, token)
+    if unwritten:
+        return fail(unwritten, UNUSABLE, _COMMAND)
+    results = [*done.values(), *merged(results)]
+    verdict = verdict_of(results)
+    say(*(f"wrote {path}" for path in written), *unsteady(results))
     say(*verdict.exactly_once())
     if len(verdict.groups()) > 1 and not arguments.quiet:
         say(*verdict.matrix().splitlines())
@@ -190,9 +231,28 @@ def run(arguments: argparse.Namespace) -> int:
     say(verdict.summary(), flush=True)
     if not arguments.quiet:
         say(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", to=sys.stderr)
-    if verdict.count(Status.NOT_RUN):
+    unrun = [result for result in results if result.outcome is Status.NOT_RUN]
+    bad = [result for result in results if result.outcome in BAD]
+    if baseline:
+        since = difference(baseline, results)
+        say(*since.lines(arguments.baseline), flush=True)
+        unrun, bad = [*since.unrun], [*since.new]
+    if unrun:
         return BROKER_DIED
-    return FAILED if any(result.fails(arguments.fail_on) for result in results) else PASSED
+    return FAILED if any(result.fails(arguments.fail_on) for result in bad) else PASSED
+
+
+def _of_before(
+    scenarios: Sequence[Scenario], arguments: argparse.Namespace
+) -> tuple[dict[str, Result], Earlier | None]:
+    """Results that need not be had again, and what the run is compared with. Raises ScenarioError."""
+    done: dict[str, Result] = {}
+    if arguments.resume:
+        interrupted = read(arguments.resume)
+        if interrupted.expectation != arguments.expect:
+            raise ScenarioError(f"--resume {arguments.resume}: that run was held against {interrupted.expectation}")
+        done = interrupted.results(scenarios)
+    return done, read(arguments.baseline) if arguments.baseline else None
 
 
 def _get_in(cluster: ClusterUnderTest, command_config: str | None) -> None:

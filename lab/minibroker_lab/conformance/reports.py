@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from minibroker.testing.reports import JunitCase, junit, page
 
 from .results import Result, Status, Verdict
+from .scenario import Scenario
+from .weight import Breach, Weight
 
 
 def as_json(verdict: Verdict) -> str:
@@ -52,6 +54,23 @@ def _row(result: Result) -> dict[str, object]:
         "noted": list(result.noted),
         "seconds": round(result.seconds, 3),
     }
+
+
+BAD: Final = frozenset({Status.FAILED, Status.NOT_REACHED})
+
+
+def as_result(scenario: Scenario, row: Mapping[str, Any]) -> Result:
+    """What a row of a JSON report says of the scenario. Raises KeyError, ValueError."""
+    return Result(
+        scenario,
+        Status[row["outcome"].upper()],
+        str(row.get("message", "")),
+        float(row.get("seconds", 0.0)),
+        tuple(map(str, row.get("lawful") or ())),
+        str(row.get("cause", "")),
+        Breach(Weight(row["weight"]), str(row.get("promise", ""))) if row.get("weight") else None,
+        tuple(map(str, row.get("noted") or ())),
+    )
 
 
 def as_junit(verdict: Verdict) -> str:

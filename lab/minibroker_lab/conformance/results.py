@@ -30,7 +30,8 @@ class Status(Enum):
 class Result:
     """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may. cause:
     the answer to its set-up that stopped it. breach: what its failure, or the answer that stopped it, breaks; None too
-    where the scenario itself is wrong. noted: what differs in the set-up and does no harm."""
+    where the scenario itself is wrong. noted: what differs in the set-up and does no harm. turns: (failures, runs)
+    of one that ran several times and did not always end alike."""
 
     scenario: Scenario
     outcome: Status
@@ -40,6 +41,7 @@ class Result:
     cause: str = ""
     breach: Breach | None = None
     noted: tuple[str, ...] = ()
+    turns: tuple[int, int] | None = None
 
     @property
     def weight(self) -> Weight | None:

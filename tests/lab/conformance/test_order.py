@@ -1,7 +1,9 @@
 """The order of a run follows from what scenarios ask."""
 
 import pytest
+from scripted_broker import scripted_broker
 
+from minibroker_lab.conformance import cli
 from minibroker_lab.conformance.order import Phase, by_phase, phase
 from minibroker_lab.conformance.scenario import bundled, parse
 
@@ -19,7 +21,8 @@ from minibroker_lab.conformance.scenario import bundled, parse
         ("{pipeline: [{call: Heartbeat v3}]}", Phase.GROUPS),
         ("{raw: '00'}", Phase.MALFORMED),
         ("{call: Heartbeat v3, tail: '00'}", Phase.MALFORMED),
-        ("{call: Heartbeat v3, header: {apiKey: 9999}}", Phase.MALFORMED),
+        ("{call: Heartbeat v3, header: {apiVersion: 99}}", Phase.MALFORMED),
+        ("{call: ApiVersions v0, header: {apiKey: 9999}}", Phase.MALFORMED),
         ("{call: Produce v9, at: t/0, batch: {payload: '00'}}", Phase.MALFORMED),
     ],
 )
@@ -33,3 +36,15 @@ def test_a_whole_run_connects_first_and_breaks_last() -> None:
     phases = [phase(scenario) for scenario in by_phase(bundled())]
     assert phases == sorted(phases)
     assert set(phases) == {*Phase}
+
+
+def test_the_bundled_scenarios_are_run_in_that_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = {"groups": "Heartbeat v3", "idempotence": "InitProducerId v4", "connect": "ApiVersions v0"}
+    text = "".join(f"- {{name: {name}, steps: [{{call: {call}}}]}}\n" for name, call in calls.items())
+    monkeypatch.setattr(cli, "bundled", lambda: parse(text, "s.yaml"))
+    with scripted_broker() as broker:
+        cli.main(["--bootstrap", broker.bootstrap, "--jobs", "1"])
+    lines = [line.split()[1].rstrip(":") for line in capsys.readouterr().out.splitlines()[:3]]
+    assert lines == ["connect", "idempotence", "groups"]

@@ -1,0 +1,115 @@
+"""The JSON report of an earlier run: to go on with it, to run again what failed, to tell what is new since then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minibroker.kernel.words import counted, reason
+
+from .failure import ScenarioError
+from .reports import BAD, as_result
+from .results import Result, Status
+from .scenario import Scenario
+from .weight import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """expectation: what the broker was held against. rows: of the scenarios, by name, as the report has them."""
+
+    file: str
+    expectation: str
+    rows: Mapping[str, Mapping[str, Any]]
+
+    def results(self, scenarios: Sequence[Scenario]) -> dict[str, Result]:
+        """Scenario → its result then, of those that were run."""
+        found = {one.name: as_result(one, self.rows[one.name]) for one in scenarios if one.name in self.rows}
+        return {name: result for name, result in found.items() if result.outcome is not Status.NOT_RUN}
+
+    def failed(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
+        return [one for one in scenarios if one.name in self.rows and _outcome(self.rows[one.name]) in BAD]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """new: results that fail now and did not then, or not so heavily. mended: names of scenarios that pass now and did
+    not then. otherwise: results that fail now as then, at another place. unrun: those that the broker was gone for, and
+    was not then."""
+
+    new: Sequence[Result]
+    mended: Sequence[str]
+    otherwise: Sequence[Result]
+    unrun: Sequence[Result]
+
+    def lines(self, file: str) -> list[str]:
+        counts = [
+            counted(len(self.new), "new failure"),
+            f"{len(self.mended)} mended",
+            *([f"{len(self.otherwise)} that fail otherwise"] if self.otherwise else []),
+        ]
+        return [
+            f"against {file}: {', '.join(counts)}",
+            *(f"  new: {_told(one)}" for one in self.new),
+            *(f"  mended: {name}" for name in self.mended),
+            *(f"  otherwise: {_told(one)}" for one in self.otherwise),
+        ]
+
+
+def _told(result: Result) -> str:
+    weight = f" [{result.weight.value}]" if result.weight else ""
+    return f"{result.scenario.name}{weight}: {result.why.splitlines()[0]}"
+
+
+def difference(earlier: Earlier, results: Sequence[Result]) -> Difference:
+    """What a scenario did that the earlier run does not have was no failure."""
+    then = {one.scenario.name: earlier.rows.get(one.scenario.name, {"outcome": "passed"}) for one in results}
+    bad = [one for one in results if one.outcome in BAD]
+    known = [one for one in bad if _as_heavy(then[one.scenario.name], one)]
+    return Difference(
+        new=[one for one in bad if one not in known],
+        mended=[
+            one.scenario.name
+            for one in results
+            if one.outcome is Status.PASSED and _outcome(then[one.scenario.name]) in BAD
+        ],
+        otherwise=[one for one in known if _place(one.why) != _place(str(then[one.scenario.name].get("message")))],
+        unrun=[
+            one
+            for one in results
+            if one.outcome is Status.NOT_RUN and _outcome(then[one.scenario.name]) is not Status.NOT_RUN
+        ],
+    )
+
+
+def read(path: Path) -> Earlier:
+    """Raises ScenarioError for what is no report of the suite."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = {str(row["name"]): row for row in document["scenarios"]}
+        for row in rows.values():
+            _outcome(row)
+            Weight(row.get("weight") or Weight.DETAIL)
+        return Earlier(str(path), str(document["expectation"]), rows)
+    except OSError as error:
+        raise ScenarioError(reason(error)) from None
+    except (ValueError, KeyError, TypeError):
+        raise ScenarioError(f"{path}: not a JSON report of minibroker conformance") from None
+
+
+def _outcome(row: Mapping[str, Any]) -> Status:
+    return Status[str(row["outcome"]).upper()]
+
+
+def _as_heavy(row: Mapping[str, Any], now: Result) -> bool:
+    """Whether it failed then, with no lighter a breach where both have one."""
+    weight = row.get("weight")
+    return _outcome(row) in BAD and not (weight and now.weight and not Weight(weight).at_least(now.weight))
+
+
+def _place(why: str) -> str:
+    """The step and the field: values may be others in every run."""
+    return why.partition(": expected ")[0]

@@ -1,0 +1,36 @@
+"""Scenarios that ran several times: one result each, and which of them do not always end alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minibroker.kernel.words import counted
+
+from .reports import BAD
+from .results import Result
+from .weight import heaviest
+
+
+def merged(results: Sequence[Result]) -> list[Result]:
+    """One result a scenario: the heaviest failure where there is one, with how often it failed."""
+    by_name: dict[str, list[Result]] = {}
+    for result in results:
+        by_name.setdefault(result.scenario.name, []).append(result)
+    return [_of_one(several) for several in by_name.values()]
+
+
+def unsteady(results: Sequence[Result]) -> list[str]:
+    """A line for each scenario that failed in some of its runs only."""
+    return [f"not always: {one.scenario.name} failed in {one.why.partition(':')[0]}" for one in results if one.turns]
+
+
+def _of_one(several: Sequence[Result]) -> Result:
+    seconds = sum(one.seconds for one in several)
+    bad = [one for one in several if one.outcome in BAD]
+    heavy = heaviest(one.breach for one in bad if one.breach)
+    worst = next((one for one in bad if one.breach == heavy), (bad or several)[0])
+    if not bad or len(bad) == len(several):
+        return replace(worst, seconds=seconds)
+    often = f"{len(bad)} of {counted(len(several), 'run')}"
+    return replace(worst, why=f"{often}: {worst.why}", seconds=seconds, turns=(len(bad), len(several)))
