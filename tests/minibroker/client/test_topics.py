@@ -168,6 +168,10 @@ def test_every_request_waits_while_its_connection_is_muted(
         client.timeout = 5
         with pytest.raises(Throttled, match="throttled by a quota for another"):
             client.metadata(["t"])
+        client.timeout = 30
+        client.metadata(["t"])
+    assert len(waits) == 2
+    assert len(scripted.broker._connections) == 1, "the quota counts the client: a new connection gains nothing"
 
 
 @pytest.mark.parametrize("isolation", [0, READ_COMMITTED])
@@ -228,6 +232,12 @@ def test_a_log_truncated_after_it_was_planned(scripted: OnePartition) -> None:
     with pytest.raises(RecordsGone, match="truncated to offset 1") as gone:
         scripted.offsets_read()
     assert gone.value.resume == 1
+    # Cut above what was read already, which is not read again and nothing of it passed over.
+    scripted.epoch_ends = {5: 3}
+    scripted.answers = [records(batch(0), batch(1), end=2), records(end=3)]
+    with pytest.raises(RecordsGone, match="offsets 2 to 4 .* truncated to offset 3") as gone:
+        scripted.offsets_read()
+    assert gone.value.resume == 2
 
 
 def test_batches_after_the_span_may_have_a_later_epoch(scripted: OnePartition) -> None:
@@ -273,3 +283,7 @@ def test_a_bootstrap_server_that_has_died_is_replaced_by_a_broker_it_named(scrip
         first.close()
         client.close()
         assert client.position("t", 0, LATEST) == Position(4, 5)
+        client.close()
+        client._leaders.clear()
+        client._versions = None
+        assert client.position("t", 0, LATEST) == Position(4, 5), "what is asked of any broker, too"
