@@ -5,7 +5,9 @@ Needs a Docker-compatible engine. MINIBROKER_IMAGE names an image that was built
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -166,6 +168,28 @@ def test_identity_and_tls_from_the_environment(docker: Any, image: str) -> None:
         lines = made.logs().decode()
         assert "KAFKA_HEAP_OPTS" in lines
         assert "num.network.threads" in lines
+    finally:
+        made.remove(force=True)
+
+
+def test_passwords_and_a_generated_certificate(docker: Any, image: str, tmp_path: Path) -> None:
+    """The command of docs/how-to/container.md, with its own name."""
+    page = (ROOT / "docs" / "how-to" / "container.md").read_text(encoding="utf-8")
+    command = page[page.index("docker run -d --name secure") : page.index("docker exec secure")].replace("\\\n", " ")
+    words = shlex.split(command)
+    variables = [word for before, word in itertools.pairwise(words) if before == "-e"]
+    assert words[-1] == "minibroker"
+    made = docker.containers.run(image, detach=True, ports={"9093/tcp": ("127.0.0.1", 9093)}, environment=variables)
+    try:
+        wait_for_log(made, "Kafka Server started")
+        trusted = tmp_path / "ca.pem"
+        trusted.write_bytes(made.exec_run("cat /var/lib/minibroker/ca.pem").output)
+        login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice", "sasl.password": "secret"}
+        round_trip("localhost:9093", **login, **{"security.protocol": "sasl_ssl", "ssl.ca.location": str(trusted)})
+        assert made.exec_run("/etc/kafka/docker/healthcheck").exit_code == 0
+        needs = made.exec_run("minibroker audit /var/lib/minibroker/data").output.decode()
+        assert "needs numpy and pyarrow" in needs
+        assert "pip install" not in needs
     finally:
         made.remove(force=True)
 

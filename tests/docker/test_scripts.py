@@ -43,6 +43,11 @@ def test_without_variables(tmp_path: Path) -> None:
     ]
 
 
+def test_the_protocol_of_the_port_without_listeners(tmp_path: Path) -> None:
+    lines = started(tmp_path, KAFKA_MINIBROKER_SECURITY_PROTOCOL="SASL_SSL")
+    assert "KAFKA_LISTENERS=SASL_SSL://0.0.0.0:9092" in lines
+
+
 def test_variables_of_the_image(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n")
     lines = started(
@@ -95,7 +100,10 @@ def test_a_file_that_is_not_there_ends_it(tmp_path: Path) -> None:
     assert "missing" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "protocol"), [("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("OUTSIDE", "SSL")])
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("OUTSIDE", "SSL"), ("IN", "SASL_SSL"), ("IN", "SASL_PLAINTEXT")],
+)
 def test_health(name: str, protocol: str, tmp_path: Path) -> None:
     python = tmp_path / "python3"
     python.symlink_to(sys.executable)
@@ -106,6 +114,7 @@ def test_health(name: str, protocol: str, tmp_path: Path) -> None:
     check = ["sh", SHIMS / "healthcheck"]
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **variables}
     config = {key.removeprefix("KAFKA_").lower().replace("_", "."): value for key, value in variables.items()}
-    with Minibroker(config=config | {"ssl.keystore.location": str(LOCALHOST)}):
+    config |= {"ssl.keystore.location": str(LOCALHOST), "minibroker.sasl.users": "alice:secret"}
+    with Minibroker(config=config):
         assert subprocess.run(check, env=environment, timeout=20).returncode == 0
     assert subprocess.run(check, env=environment, timeout=20, capture_output=True).returncode != 0
