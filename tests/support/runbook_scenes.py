@@ -11,39 +11,78 @@ from dropped_marker import drop_here, two_brokers
 from planting import Planted, rewound, write_files
 
 from minibroker import Minibroker
-from minibroker.client.transactional import TransactionalClient
+from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.control.http_client import HttpCaller
+from minibroker.server.options import make_options
+from minibroker.testing.in_thread import ThreadRunner
 from minibroker_protocol.records import Record, build_batch
 
 Scene = AbstractContextManager[dict[str, str]]
 """The words of the page that stand for something of this run, and what that is."""
 BOOTSTRAP, DATA_DIR = "127.0.0.1:9092", "DATA_DIR"
+LATER = "1795780800000"
+"""The time that the page's clock shows."""
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+
+
+def _late_batch(client: TransactionalClient, now_ms: int) -> None:
+    """A transactional batch comes after its transaction's marker."""
+    producer = client.init_producer_id("checkout", 60_000, transaction_version=0)
+    client.add_partitions(producer, "orders", [0])
+    client.produce(producer, "orders", 0, _batch(producer, 0, now_ms))
+    client.end(producer, commit=True)
+    client.produce(producer, "orders", 0, _batch(producer, 1, now_ms))
+
+
+def _batch(producer: Producer, sequence: int, now_ms: int) -> bytes:
+    who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    return bytes(build_batch([Record(0, now_ms, b"k", b"v")], base_sequence=sequence, transactional=True, **who))
 
 
 @contextmanager
 def hanging_transaction(_: Path) -> Iterator[dict[str, str]]:
-    """A transactional batch came after its transaction's marker, to a broker that does not verify (before KIP-890), an
-    hour before another transaction ended."""
-    config = {"transaction.partition.verification.enable": "false"}
-    with Minibroker(ephemeral=True, topics={"orders": 1, "other": 1}, transaction_version=0, config=config) as broker:
+    """A late batch, to a broker that does not verify (before KIP-890), an hour before another transaction ended."""
+    topics = {"orders": 1, "other": 1}
+    with Minibroker(ephemeral=True, topics=topics, transaction_version=0, config=UNVERIFIED) as broker:
         with TransactionalClient(broker.bootstrap_servers) as client:
-            producer = client.init_producer_id("checkout", 60_000, transaction_version=0)
-            who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-            client.add_partitions(producer, "orders", [0])
-            for sequence in (0, 1):
-                if sequence:
-                    client.end(producer, commit=True)
-                records = [Record(0, broker.clock.now_ms, b"k", b"v")]
-                batch = build_batch(records, base_sequence=sequence, transactional=True, **who)
-                client.produce(producer, "orders", 0, bytes(batch))
-            broker.clock.advance(3600)
+            _late_batch(client, broker.clock.now_ms)
+            broker.clock.advance(hours=1)
             later = client.init_producer_id("later", 60_000, transaction_version=0)
-            who = {"producer_id": later.producer_id, "producer_epoch": later.producer_epoch}
             client.add_partitions(later, "other", [0])
-            records = [Record(0, broker.clock.now_ms, b"k", b"v")]
-            batch = build_batch(records, base_sequence=0, transactional=True, **who)
-            client.produce(later, "other", 0, bytes(batch))
+            client.produce(later, "other", 0, _batch(later, 0, broker.clock.now_ms))
             client.end(later, commit=True)
         yield {BOOTSTRAP: broker.bootstrap_servers}
+
+
+@contextmanager
+def rehearsal(path: Path) -> Iterator[dict[str, str]]:
+    """A late batch a moment ago, and a control API. Its clock stands still, so that the time on the page is known."""
+    token = path / "token"
+    token.write_text("rehearsal")
+    options = make_options(
+        ephemeral=True,
+        topics={"orders": 1},
+        transaction_version=0,
+        config=UNVERIFIED,
+        control=("127.0.0.1", 0),
+        control_token=token.read_text(),
+    )
+    runner = ThreadRunner(options)
+    runner.start().result()
+    try:
+        assert runner.service.control is not None
+        host, port = runner.service.control.address
+        now_ms = int(HttpCaller(f"http://{host}:{port}", token.read_text()).call("clock.freeze", {})["now_ms"])
+        with TransactionalClient(runner.service.bootstrap_servers) as client:
+            _late_batch(client, now_ms)
+        yield {
+            BOOTSTRAP: runner.service.bootstrap_servers,
+            "--token-file token": f"--token-file {token} --control {host}:{port}",
+            LATER: str(now_ms + 3_600_000),
+        }
+    finally:
+        runner.stop().result()
+        runner.join()
 
 
 @contextmanager
@@ -97,5 +136,13 @@ def lost_data(path: Path) -> Scene:
 
 SCENES: dict[str, Callable[[Path], Scene]] = {
     scene.__name__.replace("_", "-"): scene
-    for scene in (hanging_transaction, dropped_marker, lost_producer_state, offset_rewind, damaged_files, lost_data)
+    for scene in (
+        hanging_transaction,
+        rehearsal,
+        dropped_marker,
+        lost_producer_state,
+        offset_rewind,
+        damaged_files,
+        lost_data,
+    )
 }

@@ -235,7 +235,7 @@ def test_a_log_truncated_after_it_was_planned(scripted: OnePartition) -> None:
     # Cut above what was read already, which is not read again and nothing of it passed over.
     scripted.epoch_ends = {5: 3}
     scripted.answers = [records(batch(0), batch(1), end=2), records(end=3)]
-    with pytest.raises(RecordsGone, match="offsets 2 to 4 .* truncated to offset 3") as gone:
+    with pytest.raises(RecordsGone, match=r"offsets 2 to 4 .* truncated to offset 3") as gone:
         scripted.offsets_read()
     assert gone.value.resume == 2
 
