@@ -182,6 +182,9 @@ class Cluster:
         take_over(state, self._directories, kraft, new=new)
         if new:
             state.finalize(default_features(level))
+        # Only now, so that a first start that is killed is begun again on what is still another one's directory.
+        for directory in self._directories:
+            directory.note_version(__version__)
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):
@@ -241,7 +244,6 @@ class Cluster:
             make_id=self._new_id,
             cluster_id=self._cluster_id or cast("str | None", self.settings.get("minibroker.cluster.id")),
             holder=self._holder,
-            version=__version__,
             transaction_state_layout=self.semantics.transaction_state_layout,
         )
         self._cluster_id = directory.cluster_id

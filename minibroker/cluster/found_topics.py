@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minibroker.config.settings import Settings, validate_topic_config
-from minibroker.controller.kraft import KraftPartition, KraftTopic
+from minibroker.controller.kraft import KraftMetadata, KraftPartition, KraftTopic
 from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE, ControllerState, PartitionChange, decode_id
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import NO_LEADER, MetadataImage, PartitionImage
@@ -25,11 +25,13 @@ log = get_logger(__name__)
 _NAMED = 3  # partitions in a line
 
 
-def take_over_topics(
-    state: ControllerState, directories: Sequence[DataDirectory], described: Mapping[str, KraftTopic]
-) -> None:
-    """Add the topics that `directories` hold and those that Kafka's metadata describe. Raises MalformedFile,
-    StorageError."""
+def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory], kafka: KraftMetadata | None) -> None:
+    """Add the topics that `directories` hold and those that Kafka's metadata describe, which are None if there are
+    none, or they are taken over already. Raises MalformedFile, StorageError."""
+    own = any(directory.written_before_by for directory in directories)
+    described: Mapping[str, KraftTopic] = kafka.topics if kafka is not None else {}
+    if kafka is not None and kafka.damaged is None and not own:
+        _set_strays_aside(state, directories, described)
     found: dict[str, _Found] = {}
     highest_producer = -1
     for directory in directories:
@@ -50,7 +52,7 @@ def take_over_topics(
         here, about = found.get(name, _Found()), described.get(name)
         if about is not None and about.topic_id != (here.topic_id or about.topic_id):
             about = None  # another topic of the same name, whose directory is a leftover
-        placement = _Placement(directories, here, about)
+        placement = _Placement(directories, here, about, own=own)
         behind += placement.behind
         log.info(
             "taking over topic %s with %d partition(s), %d of them in the data directory",
@@ -71,6 +73,28 @@ def take_over_topics(
         state.skip_producer_ids((highest_producer // PRODUCER_ID_BLOCK_SIZE + 2) * PRODUCER_ID_BLOCK_SIZE)
 
 
+def _set_strays_aside(
+    state: ControllerState, directories: Sequence[DataDirectory], described: Mapping[str, KraftTopic]
+) -> None:
+    """Leftovers of topics that Kafka's metadata do not have, or have with another id (LogManager.isStrayKraftReplica).
+    What the metadata place elsewhere is no stray here: a directory that was moved is served."""
+    strays = []
+    for directory in directories:
+        for topic, index in directory.partitions():
+            topic_id, about = directory.topic_id(topic, index), described.get(topic)
+            if topic_id is None or topic in state.image.topics:
+                continue
+            if about is None or about.topic_id != topic_id or index not in about.partitions:
+                strays.append(directory.set_aside(topic, index, state.new_topic_id().hex()))
+    if strays:
+        log.warning(
+            "%d partition(s) in the data directory are not in Kafka's metadata; set aside, as Kafka does: %s%s",
+            len(strays),
+            ", ".join(strays[:_NAMED]),
+            ", …" if len(strays) > _NAMED else "",
+        )
+
+
 @dataclass
 class _Found:
     """What directories hold of a topic. nodes: by partition, whose directory it is in. epoch: the latest leader
@@ -84,11 +108,12 @@ class _Found:
 class _Placement:
     """Where the partitions of a topic are. behind: how many have no replica here that was in sync."""
 
-    def __init__(self, directories: Sequence[DataDirectory], here: _Found, about: KraftTopic | None) -> None:
+    def __init__(
+        self, directories: Sequence[DataDirectory], here: _Found, about: KraftTopic | None, *, own: bool
+    ) -> None:
+        """own: the directories are minibroker's, which makes a partition's at its first record."""
         self._directories = {directory.node_id: directory for directory in directories}
-        # Which of its partitions were written to, minibroker's own directory does not say: it makes them at the first
-        # record.
-        self._own = any(directory.written_before_by for directory in directories)
+        self._own = own
         self._epoch = max(here.epoch + 2, about.next_leader_epoch if about is not None else 0)
         self.behind = 0
         known = about.partitions if about is not None else {}

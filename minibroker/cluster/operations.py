@@ -11,6 +11,7 @@ from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import BrokerImage
+from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest
 from minibroker_storage.directory import DataDirectory
@@ -116,6 +117,7 @@ class BrokerOperations:
                     await self._closing[node_id]
             replication = self._home.controller.replication
             directory = self._home.open_directory(node)
+            directory.note_version(__version__)
             registered = replication.register(
                 BrokerImage(node_id, node.host, node.port, node.rack), clean=directory.clean
             )

@@ -62,7 +62,7 @@ def take_over(
     if kraft is not None:
         _take_over_security(state, kraft)
     bring_back(state, directories)
-    take_over_topics(state, directories, kraft.topics if kraft is not None and new else {})
+    take_over_topics(state, directories, kraft if new else None)
     report_absent(state, directories)
 
 

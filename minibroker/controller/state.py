@@ -17,6 +17,7 @@ from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from minibroker.releases.features import METADATA_VERSION
 from minibroker.security.acls import AclBinding
 from minibroker.security.credentials import ScramCredential
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -99,14 +100,14 @@ class ControllerState:
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     def load(self) -> bool:
-        """Replay the journal. True when it is new: its first start has not come to the features, which are written
-        last."""
+        """Replay the journal. True when it is new: its first start has not come to its end, which is the level of
+        metadata.version."""
         for line, entry in enumerate(self.journal.replay(), start=1):
             with self._named(line):
                 if entry["type"] == "remove-topic":
                     self.removed_topics.add(self.image.topics[entry["name"]].topic_id)
                 self._apply(entry)
-        if not self.image.features:
+        if not self.image.feature(METADATA_VERSION):
             return True
         # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
         self._commit({"type": "restart"})
@@ -115,7 +116,7 @@ class ControllerState:
 
     def finalize(self, features: Mapping[str, int]) -> None:
         """The features of a new cluster; its journal is complete, and durable when this returns."""
-        for name, level in sorted(features.items()):
+        for name, level in sorted(features.items(), key=lambda feature: (feature[0] == METADATA_VERSION, feature)):
             self._commit({"type": "feature", "name": name, "level": level})
         self.journal.sync()
 

@@ -37,6 +37,7 @@ VERSION_FILE = "minibroker.version"
 LAYOUT = 1
 """What minibroker keeps in a directory, and how. Another number for what an older version would misread."""
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 LAYOUT_KEY = "minibroker.transaction.state.layout"
 KAFKA_LAYOUT = "kafka"
 CLUSTER_METADATA = "__cluster_metadata"
@@ -95,8 +96,6 @@ class DataDirectory:
         self.previous_broker_epoch = previous_epoch
         #: The minibroker version that opened the directory before; empty when it is new, or only Kafka opened it.
         self.written_before_by = ""
-        #: Its file, None when there was none.
-        self._version_before: bytes | None = None
         self.warnings: list[str] = []
         self.recovery_points = self._read_or_empty(RECOVERY_POINT)
         self.log_starts = self._read_or_empty(LOG_START_OFFSET)
@@ -122,13 +121,11 @@ class DataDirectory:
         make_id: Callable[[], str],
         cluster_id: str | None = None,
         holder: str = "",
-        version: str = "",
         transaction_state_layout: str = KAFKA_LAYOUT,
     ) -> DataDirectory:
         """Locks the directory, creating it if it is missing. ``make_id`` gives new ids (22 characters); ``holder`` is
-        this process's id, for the error of the next process; ``version`` is noted as what wrote the directory.
-        ``transaction_state_layout`` is noted when the directory is created, unless it is Kafka's, and is fixed once
-        there is a record in it.
+        this process's id, for the error of the next process. ``transaction_state_layout`` is noted when the directory
+        is created, unless it is Kafka's, and is fixed once there is a record in it.
 
         Raises DirectoryLocked, WrongDirectory (which leaves the directory as it was when the layout is another one),
         MalformedFile and StorageError.
@@ -142,10 +139,8 @@ class DataDirectory:
             before = _version_file(disk)
             meta = _identity(disk, node_id, cluster_id, make_id, transaction_state_layout)
             clean, epoch = _take_clean_mark(disk)
-            if version:
-                disk.write_atomic(VERSION_FILE, f"version={version}\nlayout={LAYOUT}\n".encode())
             directory = cls(disk, lock, meta, clean=clean, previous_epoch=epoch)
-            directory._version_before, directory.written_before_by = before, _version_in(before)
+            directory.written_before_by = _version_in(before)
             directory.remove_deleted()
         except BaseException:
             lock.release()
@@ -159,6 +154,10 @@ class DataDirectory:
         except MalformedFile as error:
             self.warnings.append(f"{error}; taken as empty")
             return {}
+
+    def note_version(self, version: str) -> None:
+        """Note what writes the directory from now on, before its brokers write anything."""
+        self.disk.write_atomic(VERSION_FILE, f"version={version}\nlayout={LAYOUT}\n".encode())
 
     @property
     def written_by(self) -> str:
@@ -225,10 +224,19 @@ class DataDirectory:
     def delete_log(self, log: PartitionLog, unique: str) -> str:
         """Renames a partition's directory for deletion and forgets its offsets; returns the new path, which
         :meth:`remove_deleted` or the caller removes. ``unique`` is 32 hexadecimal digits."""
-        ending = f"-{log.partition}.{unique}{DELETE_SUFFIX}"
-        path = log.topic[: MAX_NAME - len(ending)] + ending
+        path = _renamed(log.topic, log.partition, unique, DELETE_SUFFIX)
         log.rename(path)
         self.forget(log.topic, log.partition)
+        return path
+
+    def set_aside(self, topic: str, partition: int, unique: str) -> str:
+        """Renames the directory of a partition that is not this topic's, as Kafka's LogManager does with stray logs,
+        and forgets its offsets; returns the new path. Nothing reads it again. ``unique`` is 32 hexadecimal digits."""
+        path = _renamed(topic, partition, unique, STRAY_SUFFIX)
+        self.disk.rename(self.partition_path(topic, partition), path)
+        self.disk.sync_dir("")
+        self.forget(topic, partition)
+        self.begin(topic, partition)
         return path
 
     def forget(self, topic: str, partition: int) -> None:
@@ -337,13 +345,8 @@ class DataDirectory:
     def put_back(self) -> None:
         """Releases a directory of which nothing was opened, as it was before :meth:`open`."""
         try:
-            if self._lock is not None:
-                if self.clean:
-                    self._mark_clean(self.previous_broker_epoch)
-                if self._version_before is not None:
-                    self.disk.write_atomic(VERSION_FILE, self._version_before)
-                elif self.disk.exists(VERSION_FILE):
-                    self.disk.remove(VERSION_FILE)
+            if self._lock is not None and self.clean:
+                self._mark_clean(self.previous_broker_epoch)
         finally:
             self.release()
 
@@ -353,6 +356,11 @@ class DataDirectory:
             self._lock.release()
             self._lock = None
         self.disk.close()
+
+
+def _renamed(topic: str, partition: int, unique: str, suffix: str) -> str:
+    ending = f"-{partition}.{unique}{suffix}"
+    return topic[: MAX_NAME - len(ending)] + ending
 
 
 def _version_file(disk: Disk) -> bytes | None:

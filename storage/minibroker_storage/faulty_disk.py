@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from minibroker_storage.disk import Buffer, DirLock, NotFound, StorageError
@@ -171,6 +172,16 @@ class FaultyDisk:
         self._safe_names: Names = {"": None}
         self._changes: list[NameChange] = []
 
+    @classmethod
+    def of(cls, directory: Path, *, fail_at: int = 0, lose_power_at: int = 0) -> FaultyDisk:
+        """A disk with the files of a directory, all synced."""
+        made = cls(fail_at=fail_at, lose_power_at=lose_power_at)
+        for path in sorted(directory.rglob("*")):
+            name = path.relative_to(directory).as_posix()
+            made._names[name] = None if path.is_dir() else _Inode(path.read_bytes())
+        made._safe_names = dict(made._names)
+        return made
+
     # -- faults --------------------------------------------------------------------------------------------------
 
     def call(self, what: str, path: str) -> None:
@@ -199,6 +210,13 @@ class FaultyDisk:
                 found._names[path] = None
             else:
                 found._names[path] = survivors.setdefault(id(inode), _Inode(inode.survivor(choices)))
+        found._safe_names = dict(found._names)
+        return found
+
+    def after_kill(self) -> FaultyDisk:
+        """The disk after a kill of the process, which takes nothing that was written."""
+        found = FaultyDisk()
+        found._names = {path: inode and _Inode(bytes(inode.data)) for path, inode in self._names.items()}
         found._safe_names = dict(found._names)
         return found
 

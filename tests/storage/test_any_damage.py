@@ -27,7 +27,7 @@ FLIPS = 2
 
 
 def opened(disk: MemoryDisk) -> DataDirectory:
-    return DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22, version="1")
+    return DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)
 
 
 @cache

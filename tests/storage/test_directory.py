@@ -21,9 +21,7 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 def opened(disk: Disk, *, node_id: int = 1, cluster_id: str | None = CLUSTER, holder: str = "4711") -> DataDirectory:
-    return DataDirectory.open(
-        disk, node_id=node_id, cluster_id=cluster_id, make_id=lambda: "A" * 22, holder=holder, version="1.2.3"
-    )
+    return DataDirectory.open(disk, node_id=node_id, cluster_id=cluster_id, make_id=lambda: "A" * 22, holder=holder)
 
 
 def log_in(directory: DataDirectory, topic: str = "t", partition: int = 0) -> PartitionLog:
@@ -45,6 +43,8 @@ def test_what_is_written_when_there_is_nothing() -> None:
     assert (directory.clean, directory.previous_broker_epoch) == (False, -1)
     text = disk.read_bytes("meta.properties").decode()
     assert text == f"#\nnode.id=1\ndirectory.id={'A' * 22}\nversion=1\ncluster.id={CLUSTER}\n"
+    assert directory.written_by == ""
+    directory.note_version("1.2.3")
     assert directory.written_by == "1.2.3"
     assert disk.read_bytes("minibroker.version") == b"version=1.2.3\nlayout=1\n"
     directory.release()
@@ -75,7 +75,7 @@ def test_a_directory_of_which_nothing_was_opened_keeps_the_version_that_it_names
     opened(disk).close()
     disk.write_atomic("minibroker.version", b"version=0.9.0\nlayout=1\n")
     directory = opened(disk)
-    assert (directory.written_before_by, directory.written_by) == ("0.9.0", "1.2.3")
+    assert (directory.written_before_by, directory.written_by) == ("0.9.0", "0.9.0")
     directory.put_back()
     assert disk.read_bytes("minibroker.version") == b"version=0.9.0\nlayout=1\n"
 

@@ -12,8 +12,10 @@ from golden import GOLDEN, unpack
 from memory_cluster import MemoryCluster
 from served import group_offsets, partition_state, split
 
+from minibroker.controller.journal import JOURNAL, MARK
 from minibroker.controller.kraft import read_kraft_metadata
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -151,3 +153,19 @@ def test_broker_configs_that_were_taken_over_are_in_force(kafka: MemoryCluster) 
 
     (entry,) = kafka.broker.settings.describe(["min.insync.replicas"])
     assert (entry.value, entry.source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def test_what_was_made_since_is_no_leftover_when_the_journal_is_lost(tmp_path: Path) -> None:
+    unpack("kafka-4.3.1/directory/clean.tar.gz", tmp_path)
+    unpack("kafka-4.3.1/directory/metadata.tar.gz", tmp_path)
+    cluster = start(tmp_path)
+    topic = CreateTopicsRequest.CreatableTopic(name="since", num_partitions=1, replication_factor=1)
+    cluster.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), CreateTopicsResponse, 7)
+    cluster.broker.partition("since", 0).log  # noqa: B018  (made when it is asked for)
+    cluster.stop()
+    for name in (JOURNAL, MARK):
+        (tmp_path / name).unlink()
+    again = start(tmp_path, seed=8)
+    assert "since" in again.broker.image.topics
+    assert not list(tmp_path.glob("*-stray"))
+    again.stop()

@@ -311,3 +311,40 @@ def test_a_groups_offsets_are_found(golden: Path) -> None:
     cluster = start(golden / "2", 2)
     assert group_offsets(cluster, "g") == {"open-0": [4, ""]}
     cluster.stop()
+
+
+# -- leftovers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_leftover_of_another_topic_is_set_aside_as_kafka_does(golden: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of topics that were deleted while the log directory was offline: one was made again since."""
+    directory = golden / "1a"
+    earlier = (directory / "placed-0" / "partition.metadata").read_text()
+    shutil.copytree(directory / "placed-0", directory / "gone-7")
+    for place in ("gone-7", "open-0"):
+        (directory / place / "partition.metadata").write_text(_other_id(earlier))
+    with caplog.at_level(logging.WARNING):
+        cluster = start(directory)
+    (line,) = [message for message in caplog.messages if "set aside" in message]
+    strays = sorted(path.name for path in directory.glob("*-stray"))
+    assert [name.partition(".")[0] for name in strays] == ["gone-7", "open-0"]
+    assert line == (
+        "2 partition(s) in the data directory are not in Kafka's metadata; set aside, as Kafka does: "
+        + ", ".join(strays)
+    )
+    assert not [message for message in caplog.messages if "lost data" in message]
+    assert "gone" not in cluster.broker.image.topics
+    assert fetched(cluster, "open-0", 0) == []  # it is what the metadata say: this broker's, and new here
+    assert len(fetched(cluster, "placed-0", 0)) == 10
+    cluster.stop()
+    assert [path.name for path in (directory / strays[1]).glob("*.log")] == ["0" * 20 + ".log"]
+    caplog.clear()
+    start(directory).stop()
+    assert sorted(path.name for path in directory.glob("*-stray")) == strays
+    assert not [message for message in caplog.messages if "stray" in message or "set aside" in message]
+
+
+def _other_id(text: str) -> str:
+    return "\n".join(
+        "topic_id: AAAAAAAAAAAAAAAAAAAAAQ" if line.startswith("topic_id") else line for line in text.splitlines()
+    )
