@@ -14,15 +14,15 @@ from minibroker.controller.journal import JOURNAL, MARK, MetadataJournal, topics
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import fail
 from minibroker.output import json_text, say, write_out
-from minibroker_storage.check import ERROR, check_directory, check_partition, finding_of, partition_of
-from minibroker_storage.check_finding import DATA_DIRECTORY, Finding
-from minibroker_storage.directory import BROKER_DIR, CLEAN_FILE, META_FILE
+from minibroker.rules.compaction import policies_of
+from minibroker.rules.directory import Progress, check_directory, check_partition, finding_of, metadata_of
+from minibroker_storage.check_finding import DATA_DIRECTORY, ERROR, Finding
+from minibroker_storage.directory import BROKER_DIR, CLEAN_FILE, META_FILE, partition_of
 from minibroker_storage.disk import StorageError
 from minibroker_storage.lost import DiskReader, may_be_of_a_copy
 from minibroker_storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
-    from minibroker_storage.check_partition import Progress
     from minibroker_storage.disk import Disk
 
 OK, WRONG, UNUSABLE = 0, 1, 2
@@ -71,11 +71,16 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
         return
     # With one broker the controller's journal is in its directory, else beside those of all.
     with _opened(root) as together:
-        topics = _topics(together)
+        topics, brokers = _topics(together), _brokers(root)
+        policies = _policies(together, [path for _, path in brokers])
+        topic_ids: dict[str, tuple[bytes, str]] = {}
         closed = True
-        for prefix, broker in _brokers(root):
+        for prefix, broker in brokers:
             with _opened(broker) as disk:
-                yield prefix, check_directory(disk, topics=topics | _topics(disk), progress=progress)
+                found = check_directory(
+                    disk, topics=topics | _topics(disk), policies=policies, topic_ids=topic_ids, progress=progress
+                )
+                yield prefix, found
                 clean = disk.exists(CLEAN_FILE)
                 closed = closed and clean
                 if prefix:
@@ -84,7 +89,20 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
 
 
 def _topics(disk: Disk) -> set[str]:
-    return topics_in(disk.read_bytes(JOURNAL)) if disk.exists(JOURNAL) else set()
+    return topics_in(_read_journal(disk))
+
+
+def _read_journal(disk: Disk) -> bytes:
+    return disk.read_bytes(JOURNAL) if disk.exists(JOURNAL) else b""
+
+
+def _policies(together: Disk, directories: list[str]) -> dict[str, bool | None]:
+    """Of one cluster: the metadata may be in another of its directories."""
+    found = []
+    for path in directories:
+        with _opened(path) as disk:
+            found.append(metadata_of(disk))
+    return policies_of(*found, journal=_read_journal(together))
 
 
 def _opened(root: str) -> AbstractContextManager[Disk]:
@@ -122,7 +140,7 @@ def _journal(disk: Disk, *, closed: bool) -> Iterator[Finding]:
     lost = MetadataJournal(disk).lost(copied=copied)
     if lost is not None:
         yield finding_of(lost)
-    for position, message, severity in wrong_in_journal(disk.read_bytes(JOURNAL) if disk.exists(JOURNAL) else b""):
+    for position, message, severity in wrong_in_journal(_read_journal(disk)):
         yield Finding(DATA_DIRECTORY, JOURNAL, message, position, severity=severity)
 
 

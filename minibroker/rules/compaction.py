@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
+from minibroker.controller.journal import configs_in
+from minibroker.controller.kraft import KraftMetadata
 from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, TRANSACTION_STATE
 
 COMPACTED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
@@ -34,6 +36,16 @@ def may_miss(topic: str, compacts: Mapping[str, bool | None], *, cleaned: int | 
     policy = topic in COMPACTED or (topic not in NEVER_COMPACTED and compacts.get(topic))
     unknown = policy is None or cleaned is not None
     return Compaction(cleaned_offset=EVERYTHING if policy or unknown else 0, compacts=bool(policy) or bool(cleaned))
+
+
+def policies_of(*metadata: KraftMetadata | None, journal: bytes = b"") -> dict[str, bool | None]:
+    """Topic -> whether its cleanup.policy has compact, of the topics that the controller's journal or a metadata log
+    has. A topic without one of its own has the brokers', which their server.properties may say too."""
+    topics, brokers = configs_in(journal)
+    for one in filter(None, metadata):
+        topics |= {topic.name: topic.configs for topic in one.topics.values()}
+        brokers += one.broker_configs.values()
+    return {name: compacts(configs, brokers) for name, configs in topics.items()}
 
 
 def compacts(topic: Mapping[str, str], brokers: Iterable[Mapping[str, str]]) -> bool | None:

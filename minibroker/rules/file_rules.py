@@ -78,7 +78,7 @@ def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Find
     found = []
     for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
         last = span.end_offset - 1
-        wrong = span.epoch >= 0 and cache.contradiction(span.first_offset, last, span.epoch)
+        wrong = span.epoch != r.NONE and cache.contradiction(span.first_offset, last, span.epoch)
         if wrong:
             place = {"last_offset": last, "file": entries[0].file, "position": r.NONE}
             found.append(finding_at("epoch-checkpoint", span, f"leader epoch {span.epoch}, {wrong}", **place))

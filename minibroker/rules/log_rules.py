@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -100,6 +101,7 @@ class _LogJudge:
         """Holes, overlaps and leader epochs; returns where the log ends."""
         end: int | None = None
         epoch = r.NONE
+        self._falling()
         for span in sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset)):
             if end is not None and span.first_offset > end and not self._excused(end, span.first_offset):
                 self._hole(span, f"no batch from offset {end} to {span.first_offset - 1}", end, span.first_offset - 1)
@@ -112,6 +114,29 @@ class _LogJudge:
             epoch = span.epoch if span.epoch > r.NONE else epoch
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
+
+    def _falling(self) -> None:
+        """Batches with lower offsets than those before them in their file, though not the same ones."""
+        reached: dict[str, int] = {}
+        falling = []
+        for span in sorted(self._rows.spans, key=lambda s: (s.file, s.position)):
+            before = reached.get(span.file, r.NONE)
+            if span.end_offset <= before:
+                falling.append((span, before))
+            reached[span.file] = max(before, span.end_offset)
+        if not falling:
+            return
+        by_offset = sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset))
+        ends = [*accumulate((span.end_offset for span in by_offset), max)]
+        for span, before in falling:
+            at = bisect_left(by_offset, span.first_offset, key=lambda s: s.first_offset)
+            twice = (at > 0 and ends[at - 1] > span.first_offset) or (
+                at + 1 < len(by_offset) and by_offset[at + 1].first_offset < span.end_offset
+            )
+            if not twice:
+                self._hole(
+                    span, f"offset {span.first_offset} after {before - 1}", span.first_offset, span.end_offset - 1
+                )
 
     def _compaction(self) -> None:
         """Finds where batches and records are missing. If compaction may have taken them, `cleaned_offset` becomes the
@@ -361,7 +386,9 @@ class _LogJudge:
                 reason = (
                     f"no entry for the aborted transaction {first}-{marker.offset} of producer {marker.producer_id}"
                 )
-                self._report("abort-index", marker, reason)
+                # The entry is written after the batch, and opening a log that was not closed writes it anew.
+                mended = not self._facts.clean and marker.offset >= self._facts.recovery_point
+                self._found.append(finding_at("abort-index", marker, reason, severity=NOTICE if mended else None))
             return
         if self._unreadable:
             return

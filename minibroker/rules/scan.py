@@ -6,7 +6,7 @@ Reads only, through the disk seam, so that a simulation's disk is read as a real
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from minibroker.rules import rows as r
@@ -51,6 +51,8 @@ from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapsho
 Row: TypeAlias = LogRow | r.TxnState | r.CommittedOffset | r.GroupMember
 
 HEADERS, CHECKSUMS, RECORDS = "headers", "checksums", "records"
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+"""Offsets in indexes are counted from the one in the file's name, in four bytes."""
 DEPTHS = (HEADERS, CHECKSUMS, RECORDS)
 """How much of a batch is checked: the header, its checksum too, or every record too."""
 _STATES = (
@@ -79,9 +81,10 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
     checkpoint names the logs that were compacted. Raises StorageError when a file cannot be read at all."""
     names = disk.list()
     clean = CLEAN_FILE in names
-    starts = decode_offsets(disk.read_bytes(LOG_START_OFFSET), "") if LOG_START_OFFSET in names else {}
-    cleaned = decode_offsets(disk.read_bytes(CLEANER_OFFSET), "") if CLEANER_OFFSET in names else {}
-    synced = decode_offsets(disk.read_bytes(RECOVERY_POINT), "") if RECOVERY_POINT in names else {}
+    offsets = {
+        name: decode_offsets(disk.read_bytes(name), "") if name in names else {}
+        for name in (LOG_START_OFFSET, CLEANER_OFFSET, RECOVERY_POINT)
+    }
     facts: list[r.LogFacts] = []
     rows: list[Row] = []
     for name in names:
@@ -90,15 +93,7 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
             continue
         log = r.Log(root, *place)
         files = sorted(disk.list(name))
-        bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
-        first = min(bases, default=0)
-        start, trusted = max(starts.get(place, 0), first), synced.get(place, 0)
-        compaction = may_miss(place[0], {place[0]: place in cleaned})
-        facts.append(
-            r.LogFacts(log, start, first, clean=clean, recovery_point=trusted)._replace(
-                **compaction, cleaner_offset=cleaned.get(place, 0)
-            )
-        )
+        facts.append(facts_of(log, files, offsets, {place[0]: place in offsets[CLEANER_OFFSET]}, clean=clean))
         for file in files:
             rows += scan_file(disk, facts[-1], join(name, file), depth=depth)
     logs = group_rows(facts, filter(is_log_row, rows))
@@ -107,6 +102,33 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
         [row for row in rows if isinstance(row, r.TxnState)],
         [row for row in rows if isinstance(row, r.CommittedOffset)],
         [row for row in rows if isinstance(row, r.GroupMember)],
+    )
+
+
+def facts_of(
+    log: r.Log,
+    files: Iterable[str],
+    offsets: Mapping[str, Mapping[tuple[str, int], int]],
+    policies: Mapping[str, bool | None],
+    *,
+    clean: bool,
+    damaged: Collection[str] = (),
+) -> r.LogFacts:
+    """What is known of a log before it is read. `files`: names in its directory; `offsets`: checkpoint -> those that
+    can be read in it; `damaged`: checkpoints that cannot; `policies`: topic -> whether cleanup.policy has compact."""
+    place = log.topic, log.partition
+    bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
+    first = min(bases, default=0)
+    start, cleaned = offsets.get(LOG_START_OFFSET, {}).get(place, 0), offsets.get(CLEANER_OFFSET, {})
+    compaction = may_miss(log.topic, policies, cleaned=cleaned.get(place, 0 if CLEANER_OFFSET in damaged else None))
+    return r.LogFacts(
+        log,
+        max(start, first),
+        first,
+        clean=clean,
+        recovery_point=offsets.get(RECOVERY_POINT, {}).get(place, 0),
+        cleaner_offset=cleaned.get(place, 0),
+        **compaction,
     )
 
 
@@ -250,6 +272,9 @@ def batch_fault(
         return fault("record-count", reason)
     if depth != HEADERS and not crc_ok(data, 0, header):
         return fault("checksum", f"the header names {header.crc:#010x}, the bytes have another CRC-32C")
+    if path.endswith(".log") and header.last_offset - base_of(path) > MAX_RELATIVE_OFFSET:
+        reason = f"last offset {header.last_offset} does not fit a segment that begins at {base_of(path)}"
+        return fault("offset-hole", reason, readable=True)
     if header.record_count > header.last_offset_delta + 1:  # fewer is what compaction leaves: `Span.thinned`
         reason = f"{header.record_count} records at {header.last_offset_delta + 1} offsets"
         return fault("record-count", reason, readable=True)
@@ -284,9 +309,7 @@ def control_rows(log: r.Log, path: str, position: int, header: BatchHeader, data
             control = parse_control(decode_records(data, 0, header)[0])
         except Malformed as error:
             reason = f"control record: {error}"
-            yield r.LogFault(
-                log, path, position, header.base_offset, header.last_offset, "record-count", reason, readable=True
-            )
+            yield r.LogFault(log, path, position, header.base_offset, header.last_offset, "record-count", reason)
             return
         if control.coordinator_epoch is None:
             return

@@ -17,10 +17,10 @@ from minibroker.config.types import format_address, parse_address
 from minibroker.output import say
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.rows import Finding, Log, LogFacts, Marker, Run, Span
+from minibroker.rules.runs import merge_runs, merge_spans
 from minibroker_pipeline.engine import judge_rows
 from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow_metrics import Figures
-from minibroker_pipeline.headers import merge_runs, merge_spans
 from minibroker_pipeline.plan import Plan, read_parts
 from minibroker_pipeline.report import finding_lines
 from minibroker_pipeline.topics import Seen, Topics

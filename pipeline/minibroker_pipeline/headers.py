@@ -16,7 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from minibroker.rules import rows as r
-from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, Row, batch_fault, batch_rows, entry_rows, torn
+from minibroker.rules.runs import merge_runs, merge_spans
+from minibroker.rules.scan import (
+    CHECKSUMS,
+    HEADERS,
+    MAX_RELATIVE_OFFSET,
+    RECORDS,
+    Row,
+    base_of,
+    batch_fault,
+    batch_rows,
+    entry_rows,
+    torn,
+)
 from minibroker_pipeline.lockstep import FEWEST, latest_deltas
 from minibroker_protocol.records import (
     HEADER_SIZE,
@@ -234,6 +246,8 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
     suspect = (delta < 0) | (count < 0) | (count > delta + 1)
+    if path.endswith(".log"):
+        suspect |= block.last_offsets - base_of(path) > MAX_RELATIVE_OFFSET
     if depth == CHECKSUMS or (depth == RECORDS and not IS_NATIVE):
         suspect |= _checksums(data, block) != headers["crc"]
     if depth == RECORDS:
@@ -456,72 +470,3 @@ def _marked_between(producer: Array, offset: Array, markers: Sequence[r.Marker])
     passed = np.searchsorted(keys, places, "left")
     between: Array = passed[1:] != passed[:-1]
     return between
-
-
-def merge_runs(
-    runs: Iterable[r.Run], markers: Iterable[r.Marker], facts: r.LogFacts, cuts: Sequence[int] = ()
-) -> list[r.Run]:
-    """Merge runs that continue in the next block or file. Associative, so it may be done in any grouping of
-    neighbours."""
-    events: list[r.Run | r.Marker] = [*runs, *markers]
-    events.sort(key=lambda row: row.first_offset if isinstance(row, r.Run) else row.offset)
-    cut_at = sorted(cuts)
-    open_runs: dict[int, r.Run] = {}
-    done: list[r.Run] = []
-    for event in events:
-        before = open_runs.pop(event.producer_id, None)
-        if isinstance(event, r.Marker):
-            if before is not None:
-                done.append(before)
-            continue
-        if before is not None and _goes_on(before, event, facts, cut_at):
-            event = _joined(before, event)
-        elif before is not None:
-            done.append(before)
-        open_runs[event.producer_id] = event
-    done += open_runs.values()
-    done.sort(key=lambda run: run.first_offset)
-    return done
-
-
-def _goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int]) -> bool:
-    if before.producer_epoch != run.producer_epoch or before.transactional != run.transactional:
-        return False
-    if before.file != run.file or any(before.first_offset < cut <= run.first_offset for cut in cuts):
-        return False
-    ahead = (run.first_sequence - before.last_sequence - 1) & MAX_SEQUENCE
-    if not ahead or run.producer_id < 0 or run.log.topic in r.COORDINATOR_TOPICS:
-        return True
-    room = run.first_offset - before.last_offset - 1
-    return ahead <= room and before.last_offset + 1 < facts.cleaned_offset
-
-
-def _joined(before: r.Run, run: r.Run) -> r.Run:
-    return before._replace(
-        last_offset=run.last_offset,
-        last_sequence=run.last_sequence,
-        batches=before.batches + run.batches,
-        records=before.records + run.records,
-        last_timestamp=run.last_timestamp,
-        last_base_offset=run.last_base_offset,
-        bytes=before.bytes + run.bytes,
-    )
-
-
-def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
-    """Merge spans of one file that continue in the next block."""
-    merged: list[r.Span] = []
-    for span in spans:
-        before = merged[-1] if merged else None
-        if (
-            before is not None
-            and span.epoch == before.epoch
-            and (
-                span.first_offset == before.end_offset
-                or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
-            )
-        ):
-            merged[-1] = before.joined(span)
-        else:
-            merged.append(span)
-    return merged

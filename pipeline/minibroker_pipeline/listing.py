@@ -10,18 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from minibroker.controller.journal import JOURNAL, MARK, configs_in, lost_of_journal, topics_in, wrong_in_journal
+from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in, wrong_in_journal
 from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
 from minibroker.controller.kraft import KraftMetadata, read_kraft_metadata
 from minibroker.rules.catalogue import ERROR, NOTICE, finding
-from minibroker.rules.compaction import compacts, may_miss
+from minibroker.rules.compaction import policies_of
 from minibroker.rules.rows import NONE, Finding, Log, LogFacts
-from minibroker.rules.scan import base_of
+from minibroker.rules.scan import base_of, facts_of
 from minibroker_pipeline.files import SMALL_SUFFIXES, DirectoryEntry, FileDisk, Files, FilesReader, NotReadable, Part
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
 from minibroker_storage import check_finding
-from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT
 from minibroker_storage.directory import CLEAN_FILE, META_FILE, partition_of
 from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minibroker_storage.indexes import OFFSET_ENTRY
@@ -149,14 +148,10 @@ def _metadata(reader: FilesReader) -> KraftMetadata | None:
 
 
 def _policies(files: Files, roots: Sequence[str]) -> dict[str, bool | None]:
-    """Topic -> whether its cleanup.policy has compact, of the topics that the journal or a metadata log has. A topic
-    without one of its own has the brokers', which their server.properties may say too."""
+    """What the journal and the metadata logs say of compaction."""
     names = {entry.name for entry in files.list()}
-    topics, brokers = configs_in(files.read(JOURNAL) if JOURNAL in names else b"")
-    for metadata in filter(None, (_metadata(FilesReader(files, root)) for root in roots)):
-        topics |= {topic.name: topic.configs for topic in metadata.topics.values()}
-        brokers += metadata.broker_configs.values()
-    return {name: compacts(configs, brokers) for name, configs in topics.items()}
+    journal = files.read(JOURNAL) if JOURNAL in names else b""
+    return policies_of(*(_metadata(FilesReader(files, root)) for root in roots), journal=journal)
 
 
 class _Root:
@@ -173,8 +168,6 @@ class _Root:
         self._small = RootFiles(self._reader, self._take, topic_ids)
         self._small.look()
         self.partition_names = [name for name, size in sorted(self._small.entries.items()) if size == DIRECTORY]
-        self._starts, self._synced = self._offsets(LOG_START_OFFSET), self._offsets(RECOVERY_POINT)
-        self._cleaned = self._offsets(CLEANER_OFFSET)
         self.reached: dict[tuple[str, int], dict[str, int]] = {}
         for name in CHECKPOINTS:
             for place, offset in self._offsets(name).items():
@@ -235,20 +228,13 @@ class _Root:
         self._small.partition(name, sizes)
         self._unindexed += missing_indexes(name, sizes)
         self._indexed = self._indexed or any(file.endswith(INDEX_SUFFIX) for file in sizes)
-        bases = [base_of(file) for file in sizes if file.endswith(".log") and file[:20].isdecimal()]
-        first = min(bases, default=0)
-        facts = LogFacts(
+        facts = facts_of(
             Log(self._root, *place),
-            max(self._starts.get(place, 0), first),
-            first,
+            sizes,
+            self._small.offsets,
+            self._policies,
             clean=self._small.clean,
-            recovery_point=self._synced.get(place, 0),
-            cleaner_offset=self._cleaned.get(place, 0),
-            **may_miss(
-                place[0],
-                self._policies,
-                cleaned=self._cleaned.get(place, 0 if CLEANER_OFFSET in self._small.damaged else None),
-            ),
+            damaged=self._small.damaged,
         )
         cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
         parts = []

@@ -21,7 +21,8 @@ from broker import BrokerProcess, start_minibroker
 from durability import read_all
 from free_ports import free_port
 
-from minibroker_storage.check import ERROR, check_directory
+from minibroker.rules.directory import check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.os_disk import OsDisk
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

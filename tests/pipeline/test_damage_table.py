@@ -25,13 +25,13 @@ from sampling import thinned
 pytest.importorskip("pyarrow")
 
 from minibroker.rules.catalogue import ERROR, NOTICE, RULES
+from minibroker.rules.directory import check_directory
 from minibroker.rules.rows import Finding
 from minibroker_pipeline import headers
 from minibroker_pipeline.engine import audit_here
 from minibroker_pipeline.files import Files
 from minibroker_pipeline.listing import SPLIT_BYTES, list_directory
 from minibroker_pipeline.plan import Plan
-from minibroker_storage.check import check_directory
 from minibroker_storage.directory import partition_of
 from minibroker_storage.os_disk import OsDisk
 

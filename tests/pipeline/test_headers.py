@@ -12,9 +12,10 @@ from sampling import search, thinned
 np = pytest.importorskip("numpy")
 
 from minibroker.rules.rows import Log, LogFacts, LogFault, Marker, Run, Span  # noqa: E402
+from minibroker.rules.runs import merge_runs, merge_spans  # noqa: E402
 from minibroker.rules.scan import DEPTHS, scan_directory, scan_log  # noqa: E402
 from minibroker_pipeline import headers, lockstep  # noqa: E402
-from minibroker_pipeline.headers import merge_runs, merge_spans, scan_bytes  # noqa: E402
+from minibroker_pipeline.headers import scan_bytes  # noqa: E402
 from minibroker_protocol.records import Record, build_batch, end_txn_marker  # noqa: E402
 from minibroker_storage.memory_disk import MemoryDisk  # noqa: E402
 

@@ -15,6 +15,7 @@ from sampling import thinned
 pytest.importorskip("pyarrow")
 
 from minibroker.rules.catalogue import ERROR
+from minibroker.rules.directory import check_directory
 from minibroker.rules.rows import Finding
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker_pipeline.engine import audit_here
@@ -22,7 +23,6 @@ from minibroker_pipeline.files import Files
 from minibroker_pipeline.listing import list_directory
 from minibroker_pipeline.plan import Plan
 from minibroker_protocol.records import iter_batches
-from minibroker_storage.check import check_directory
 from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.os_disk import OsDisk
 

@@ -13,7 +13,8 @@ from planting import write_files
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
-from minibroker_storage.check import ERROR, check_directory
+from minibroker.rules.directory import check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LEADER_EPOCH, LOG_START_OFFSET, decode_offsets
 from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.os_disk import OsDisk

@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 from logs import NOW, RULES, TOPIC_ID, append, batch, end_transaction
 
+from minibroker.rules.directory import check_directory
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import CorruptBatch, iter_batches
-from minibroker_storage.check import check_directory
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import CLEAN_FILE, DataDirectory, WrongDirectory
 from minibroker_storage.disk import join

@@ -10,7 +10,7 @@ import pytest
 from logs import NOW, RULES, append, batch
 
 from minibroker.controller.journal import JOURNAL, MARK, MetadataJournal, lost_of_journal
-from minibroker_storage.check import check_directory
+from minibroker.rules.directory import check_directory
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Buffer, Disk

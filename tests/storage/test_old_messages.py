@@ -5,8 +5,9 @@ import pytest
 from logs import NOW, RULES, append, batch, batches, open_log
 from old_messages import GZIP, LZ4, SNAPPY, Row, message, wrapper
 
+from minibroker.rules.directory import check_directory
 from minibroker_protocol.records import Record, build_batch, iter_batches
-from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.compaction import compact
 from minibroker_storage.config import LogConfig
 from minibroker_storage.dump import dump

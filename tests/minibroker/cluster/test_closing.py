@@ -10,9 +10,10 @@ import pytest
 from memory_cluster import MemoryCluster
 
 from minibroker.kernel.threads import ThreadExecutor
+from minibroker.rules.directory import check_directory
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage import os_disk
-from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.origin import Origin
 from minibroker_storage.os_disk import OsDisk
 

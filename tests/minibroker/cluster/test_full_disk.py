@@ -8,9 +8,10 @@ from seed_client import OK, SeedClient
 from served import fetched, group_offsets
 
 from minibroker.releases.semantics import KAFKA
+from minibroker.rules.directory import check_directory
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
-from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.memory_disk import MemoryDisk
 
 ROOM = 16 << 20

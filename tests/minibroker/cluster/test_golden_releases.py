@@ -12,9 +12,10 @@ from seed_client import OK, SeedClient
 from write_golden import WINDOW, facts
 
 from minibroker.releases.semantics import PRESETS
+from minibroker.rules.directory import check_directory
 from minibroker.version import __version__
 from minibroker_protocol.errors import ErrorCode
-from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.check_finding import ERROR
 from minibroker_storage.os_disk import OsDisk
 
 NEWEST = (10, 12, 2)  # of the batches of the idempotent producer only this one is known under kafka's semantics
