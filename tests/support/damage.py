@@ -417,3 +417,116 @@ COMPACTED_DAMAGE: list[tuple[str, Change, set[str]]] = [
     ("an entry that is not there", replaced(COMPACTED_INDEX, b""), {"abort-index"}),
     ("sequences left out and no offsets", header("t-0", 624, base_sequence=65), {"sequence-gap"}),
 ]
+
+
+Plant = Callable[[Planted, str], object]
+"""Damages the log of a partition."""
+
+
+def _first(planted: Planted, partition: str) -> int:
+    """Offset of the first batch in the newest file."""
+    return header_of(planted.batches(partition)[0]).base_offset
+
+
+def _again(planted: Planted, partition: str, **fields: int) -> None:
+    """The last batch once more, after it."""
+    planted.append(partition, planted.batches(partition)[-1], **fields)
+
+
+def _next_sequence(planted: Planted, partition: str) -> int:
+    return header_of(planted.batches(partition)[-1]).last_sequence + 1
+
+
+def _nobodys(planted: Planted, partition: str) -> None:
+    data = bytes(build_batch([Record(0, 1, b"k", b"v")], transactional=True))
+    planted.append(partition, data, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+
+
+def _older_epoch(planted: Planted, partition: str) -> None:
+    after = _next_sequence(planted, partition)
+    _again(planted, partition, base_sequence=0, producer_epoch=1)
+    _again(planted, partition, base_sequence=after, producer_epoch=0)
+
+
+def _in_first(change: Callable[[bytes], bytes]) -> Plant:
+    return lambda planted, partition: planted.change(partition, _first(planted, partition), change)
+
+
+def _stem(planted: Planted, partition: str) -> str:
+    return planted.path(partition).removesuffix(".log")
+
+
+def _file(suffix: str, layout: str, *values: int) -> Plant:
+    """An index of the newest file, or a file beside it, that has these numbers."""
+
+    def plant(planted: Planted, partition: str) -> None:
+        planted.files[_stem(planted, partition) + suffix] = struct.pack(layout, *values)
+
+    return plant
+
+
+def _another_epoch(planted: Planted, partition: str) -> None:
+    name = f"{partition}/leader-epoch-checkpoint"
+    version, count, *entries = planted.files[name].split()
+    lines = [version, b"%d" % (int(count) + 1), *map(b" ".join, zip(entries[::2], entries[1::2], strict=True))]
+    planted.files[name] = b"\n".join([*lines, b"99 999999", b""])
+
+
+def _beyond(planted: Planted, partition: str) -> None:
+    topic, _, number = partition.rpartition("-")
+    line = f"{topic} {number} {planted.end(partition) + 1}"
+    planted.files["recovery-point-offset-checkpoint"] = f"0\n1\n{line}\n".encode()
+
+
+#: What `check` and the audit must find in any log, however lawful its directory looks odd: kind, how, the rule, and
+#: whether the log must have a producer.
+IN_ANY_LOG: list[tuple[str, Plant, str, bool]] = [
+    (
+        "a sequence left out",
+        lambda p, log: _again(p, log, base_sequence=_next_sequence(p, log) + 5),
+        "sequence-gap",
+        True,
+    ),
+    ("a batch twice", lambda p, log: _again(p, log), "duplicate", True),
+    ("an older epoch after a newer one", _older_epoch, "epoch-back", True),
+    ("a transactional batch of nobody", _nobodys, "no-producer-id", False),
+    ("a flipped bit", _in_first(lambda batch: batch[:-1] + bytes([batch[-1] ^ 1])), "checksum", False),
+    ("a length that is wrong", _in_first(lambda batch: changed(batch, crc=False, batch_length=7)), "torn-batch", False),
+    (
+        "more records than offsets",
+        _in_first(lambda batch: changed(batch, record_count=header_of(batch).last_offset_delta + 2)),
+        "record-count",
+        False,
+    ),
+    ("leader epochs that fall", _in_first(lambda b: changed(b, partition_leader_epoch=77)), "leader-epoch", False),
+    ("an epoch that begins after the end", _another_epoch, "epoch-checkpoint", False),
+    (
+        "another epoch than the checkpoint's",
+        lambda p, log: _again(p, log, partition_leader_epoch=77),
+        "epoch-checkpoint",
+        False,
+    ),
+    ("an index entry inside a batch", _file(".index", ">ii", 1, 1), "offset-index", False),
+    ("a time index entry of no batch", _file(".timeindex", ">qi", 5, 1 << 20), "time-index", False),
+    (
+        "an aborted transaction that is not there",
+        _file(".txnindex", ">hqqqq", 0, 9, 1 << 40, 1 << 40, 1 << 40),
+        "abort-index",
+        False,
+    ),
+    ("a snapshot that cannot be read", _file(".snapshot", ">hi", 1, 7), "producer-snapshot", False),
+    ("offsets that come twice", lambda p, log: _again(p, log, base_offset=_first(p, log)), "offset-hole", False),
+    ("a recovery point past the end", _beyond, "lost-data", False),
+    (
+        "a topic id that is none",
+        lambda p, log: p.files.update({f"{log}/partition.metadata": b"version: 9\n"}),
+        "topic-id",
+        False,
+    ),
+    (
+        "a checkpoint that cannot be read",
+        lambda p, _: p.files.update({"replication-offset-checkpoint": b"x"}),
+        "checkpoint",
+        False,
+    ),
+]

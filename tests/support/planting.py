@@ -34,8 +34,12 @@ OWN = GOLDEN.parent / "minibroker-0.1.0"
 
 @cache
 def golden_files(name: str) -> dict[str, bytes]:
-    """The files of `clean`, `killed` or `metadata`, of a directory in `healthy`, or of `own-NAME`, by minibroker."""
+    """The files of `clean`, `killed` or `metadata`, of a directory in `healthy`, of `own-NAME`, by minibroker, or of
+    `stopped/NAME`, by Kafka 4.4.0."""
     files = {}
+    folder, _, of = name.rpartition("/")
+    if folder:
+        return stopped_directories()[of]
     archives = (
         GOLDEN / "directory" / f"{name}.tar.gz",
         GOLDEN / "healthy" / f"{name}.tar.xz",
@@ -47,6 +51,19 @@ def golden_files(name: str) -> dict[str, bytes]:
             if content is not None:
                 files[member.name.removeprefix("./")] = content.read()
     return files
+
+
+@cache
+def stopped_directories() -> dict[str, dict[str, bytes]]:
+    """By name what a Kafka leaves that is stopped between two writes, and nothing of which is wrong."""
+    found: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(GOLDEN.parent / "kafka-4.4.0" / "stopped.tar.xz") as archive:
+        for member in archive.getmembers():
+            folder, _, name = member.name.partition("/")
+            content = archive.extractfile(member)
+            assert content is not None
+            found.setdefault(folder, {})[name] = content.read()
+    return found
 
 
 KEPT: dict[bytes, str] = {}
