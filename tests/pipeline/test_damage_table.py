@@ -169,7 +169,7 @@ def test_damage_is_found_by_its_rule_and_by_no_other(row: tuple[str, Change, set
 
 @pytest.mark.parametrize("row", COMPACTED_DAMAGE, ids=lambda row: row[0])
 def test_damage_below_the_cleaners_checkpoint_is_found(row: tuple[str, Change, set[str]], tmp_path: Path) -> None:
-    """By `check` too, but for sequences, which it replays as Kafka does."""
+    """By `check` too."""
     _, plant, rules = row
     planted = Planted("compacted")
     below_the_cleaner(plant)(planted)
@@ -177,7 +177,7 @@ def test_damage_below_the_cleaners_checkpoint_is_found(row: tuple[str, Change, s
     found = audited(planted, tmp_path / "audited", metadata=False)
     assert {one.rule for one in found if one.severity == ERROR} == rules, [str(one) for one in found]
     checked = check_directory(OsDisk(str(write_files(planted.files, tmp_path / "checked")), read_only=True))
-    assert {one.rule for one in checked if one.severity == ERROR} == rules - {"sequence-gap"}
+    assert {one.rule for one in checked if one.severity == ERROR} == rules
 
 
 def test_a_compacted_log_whose_checkpoint_says_nothing(tmp_path: Path) -> None:
