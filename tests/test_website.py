@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 from io import StringIO
@@ -62,28 +63,27 @@ class Read(HTMLParser):
             self.policy = given["content"]
 
 
-def pages(site: Path) -> Iterator[tuple[Path, Read]]:
-    for page in site.rglob("*.html"):
-        if page != site / "museum.html":
-            yield page, Read(page)
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Read]:
+    return {page: Read(page) for page in site.rglob("*.html") if page != site / "museum.html"}
 
 
-def test_every_link_leads_somewhere(site: Path) -> None:
-    read = dict(pages(site))
-    assert len(read) > 60
-    for page, found in read.items():
+def test_every_link_leads_somewhere(pages: dict[Path, Read]) -> None:
+    assert len(pages) > 60
+    is_file = cache(Path.is_file)
+    for page, found in pages.items():
         for address in [*found.links, *found.loaded]:
             if address.startswith(("https:", "http:", "data:", "mailto:")):
                 continue
             path, _, fragment = address.partition("#")
             target = Path(normpath(page.parent / path)) if path else page
-            assert target.is_file(), f"{page}: {address}"
-            if fragment and target in read:
-                assert fragment in read[target].ids, f"{page}: {address}"
+            assert is_file(target), f"{page}: {address}"
+            if fragment and target in pages:
+                assert fragment in pages[target].ids, f"{page}: {address}"
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    for page, found in pages(site):
+def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Read]) -> None:
+    for page, found in pages.items():
         assert not [one for one in found.loaded if one.startswith(("http:", "https:", "//"))], page
         if found.policy or page != site / "museum.html":
             assert "default-src 'none'" in found.policy, page

@@ -60,9 +60,16 @@ class Shapes:
         self.flexible = version >= message.__flexible__
         self._structs = struct_types(message)
         self._sizes: dict[type[Struct], tuple[int, int]] = {}
+        self._kinds: dict[str, Kind] = {}
 
     def kind(self, field: Field) -> Kind:
-        """Parse an annotation: ``list[Message.Topic] | None`` → an array of that struct."""
+        """What an annotation says: ``list[Message.Topic] | None`` → an array of that struct."""
+        kind = self._kinds.get(field.annotation)
+        if kind is None:
+            kind = self._kinds[field.annotation] = self._kind(field)
+        return kind
+
+    def _kind(self, field: Field) -> Kind:
         array, name = field.array, field.element
         if name in FIXED:
             return Kind(FIXED[name], None, array)

@@ -66,10 +66,12 @@ def build(folder: Path, *, with_playground: bool) -> None:
         else:
             print(f"website: without the playground: {played}", file=sys.stderr)
     pages = {**{page.path: page for page in made}, **found.pages}
+    first = ["index.html", *(name for name in _NAMED if name in pages or name == "museum.html")]
+    menus = {"minibroker": first, **{name: _in(folder, pages) for name, folder in _MENUS.items()}}
     for path, page in pages.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_framed(page, pages), encoding="utf-8")
+        target.write_text(_framed(page, pages, menus), encoding="utf-8")
     for path, source in found.copied.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / source, folder / path)
@@ -79,13 +81,9 @@ def build(folder: Path, *, with_playground: bool) -> None:
     shutil.copy(playground.STATIC / "site.css", folder)
 
 
-def _framed(page: Page, pages: dict[str, Page]) -> str:
+def _framed(page: Page, pages: dict[str, Page], menus: dict[str, list[str]]) -> str:
     up = relpath(".", str(PurePosixPath(page.path).parent))
-    first = ["index.html", *(name for name in _NAMED if name in pages or name == "museum.html")]
-    menus = [
-        _menu("minibroker", first, page, pages),
-        *(_menu(name, _in(folder, pages), page, pages) for name, folder in _MENUS.items()),
-    ]
+    lists = [_menu(name, paths, page, pages) for name, paths in menus.items()]
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -93,7 +91,7 @@ def _framed(page: Page, pages: dict[str, Page]) -> str:
         f"<title>{escape(page.title)}</title>\n"
         f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{up}/site.css">\n'
         '<a class="to-pages" href="#pages">All pages</a>\n'
-        f'<nav id="pages" aria-label="Pages">{"".join(menus)}</nav>\n<main>\n{page.body}\n</main>\n</html>\n'
+        f'<nav id="pages" aria-label="Pages">{"".join(lists)}</nav>\n<main>\n{page.body}\n</main>\n</html>\n'
     )
 
 

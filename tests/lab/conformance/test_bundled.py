@@ -12,7 +12,7 @@ from seeds import SEEDS
 
 from minibroker_lab.conformance import cli
 from minibroker_lab.conformance.results import Status
-from minibroker_lab.conformance.scenario import KAFKA, KIP, RESTART, bundled
+from minibroker_lab.conformance.scenario import KAFKA, KIP, RESTART, Scenario, bundled, every_step
 
 pytestmark = pytest.mark.waits
 
@@ -28,7 +28,9 @@ PROMPT = (
 BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.matrix)]
+)
 def test_minibroker_answers_as_expected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], semantics: str, expectation: str
 ) -> None:
@@ -47,6 +49,20 @@ def test_minibroker_answers_as_expected(
     assert status == 0
     assert [one for one in stay if " Prepare" not in one] == [], "what the run made is gone again"
     assert len(stay) == said_to_stay(said.err)
+
+
+def answers_differ(scenario: Scenario) -> bool:
+    """Whether `kip` expects something else than Kafka."""
+    steps = every_step(scenario.steps)
+    return KAFKA not in scenario.only or any(step.expected(KIP) != step.expected(KAFKA) for step in steps)
+
+
+def test_what_kip_answers_otherwise(tmp_path: Path) -> None:
+    chosen = [one for one in bundled() if KIP in one.only and not SPECIAL & set(one.needs) and answers_differ(one)]
+    assert len(chosen) > 15
+    with running_broker(tmp_path / "broker.log", "--ephemeral", "--semantics", "kip", *PROMPT) as bootstrap:
+        ran = results(bootstrap, chosen, expectation=KIP)
+    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Status.PASSED] == []
 
 
 @BOTH
