@@ -27,12 +27,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
-HANGING_SECONDS = 120  # a test that takes longer shows where it is
-LOST_SECONDS = 400  # and one of a tier is ended, with the process it runs in: a client may hang where nothing ends it
+LOST_SECONDS = 400  # a test of a tier that takes longer is ended
 FUZZED_PAYLOADS = 100_000  # of records, damaged, through the compiled walk: ten seconds
-TRIES = 3  # of a test that failed, and of an installation
+RERUNS = 2  # of a test that failed, but for one that hung
+TRIES = 3  # of an installation
 INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
-MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
 TIERS = ("clients", "jvm", "go", "node", "spark", "container", "simulation", "matrix")
 ELSEWHERE = (
     "tests/minibroker/cli",
@@ -238,6 +237,12 @@ def readme_tests(place: Workplace) -> None:
     with_results(place, lambda options: place.run(shell=readme_command(place, 2), PYTEST_ADDOPTS=options))
 
 
+def default_tests(place: Workplace) -> None:
+    """The default tests where README's lines for a POSIX shell do not run."""
+    python = programs(place) / "python"
+    with_results(place, lambda options: place.run(python, "-m", "pytest", "-q", PYTEST_ADDOPTS=options))
+
+
 def programs(place: Workplace) -> Path:
     """The programs of the clone's environment: as README's second command makes it, where that part does not run."""
     made = place.clone / ".venv"
@@ -437,9 +442,9 @@ def tier(marker: str, *options: str) -> Callable[[Workplace], None]:
 
 
 def in_a_worker(seconds: int) -> list[str]:
-    """Options of pytest: a test that takes longer ends its process and counts as one failure; the others go on in the
-    next process."""
-    return ["-n", "1", "-o", f"faulthandler_timeout={seconds}", "-o", "faulthandler_exit_on_timeout=true"]
+    """Options of pytest: a test that takes longer ends its process, because a client may hang where nothing else ends
+    it, and counts as one failure; the others go on in the next process."""
+    return ["-n", "1", f"--timeout={seconds}", "--timeout-method=thread"]
 
 
 def marked(expression: str, *options: str) -> Callable[[Workplace], None]:
@@ -471,52 +476,45 @@ def other_seeds(place: Workplace) -> None:
 def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
     """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself.
 
-    What failed is tried again: a test that passes then is counted as passed and named in the last lines, so that a test
-    which depends on the machine's mood shows without turning everything red.
+    What failed is run again (pytest-rerunfailures): a test that passes then is counted as passed and named in the last
+    lines, so that a test which depends on the machine's mood shows without turning everything red.
     """
-    options = f"-o faulthandler_timeout={HANGING_SECONDS}"
-    first = results = place.results / f"{time.monotonic_ns()}.xml"
-    moody: list[str] = []
-    for again in range(TRIES):
-        try:
-            run(f"{'--last-failed ' if again else ''}--junitxml={results} {options}")
-            break
-        except Failed:
-            failed = failures(cases_of(results))
-            if again == 0:
-                place.counts, moody = count(cases_of(first)), failed
-            hopeless = not failed or len(failed) > MAX_FAILED_TO_TRY_AGAIN or time.monotonic() > place.deadline
-            if again == TRIES - 1 or hopeless:
-                raise
-            results = place.results / f"{time.monotonic_ns()}.xml"
-    place.counts = count(cases_of(first))
-    place.counts.passed += len(moody)
-    place.counts.failed -= len(moody)
-    place.counts.again = len(moody)
-    place.notes += [f"passed only when tried again: {name}" for name in moody]
-    reasons = [skip.get("message", "") for case in cases_of(first) for skip in case.iter("skipped")]
-    if may_skip and reasons and len(reasons) == len(cases_of(first)):
+    results = place.results / f"{time.monotonic_ns()}.xml"
+    try:
+        run(f"--junitxml={results} --reruns={RERUNS} --rerun-except='Timeout [(]>'")
+    finally:
+        tests = tests_of(results)
+        place.counts = count(tests)
+        place.notes += [f"passed only when tried again: {name}" for name in moody(tests)]
+    reasons = [skip.get("message", "") for runs in tests.values() for skip in runs[-1].iter("skipped")]
+    if may_skip and reasons and len(reasons) == len(tests):
         raise Skipped(reasons[0])
     place.notes += sorted({f"{reasons.count(reason)} tests skipped: {reason}" for reason in reasons})
 
 
-def cases_of(results: Path) -> list[ElementTree.Element]:
-    return list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
+def tests_of(results: Path) -> dict[str, list[ElementTree.Element]]:
+    """By its name every run of a test."""
+    found: dict[str, list[ElementTree.Element]] = {}
+    for case in ElementTree.parse(results).iter("testcase") if results.exists() else ():
+        if case.get("name"):  # none: how a worker's end is noted, beside the test that it ended in
+            found.setdefault(f"{case.get('classname')}.{case.get('name')}", []).append(case)
+    return found
 
 
-def failures(cases: list[ElementTree.Element]) -> list[str]:
-    """Names of the tests that failed."""
-    return [
-        f"{case.get('classname')}.{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+def has_failed(case: ElementTree.Element) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
 
 
-def count(cases: list[ElementTree.Element]) -> Counts:
-    failed = len(failures(cases))
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    return Counts(len(cases) - failed - skipped, failed, skipped)
+def moody(tests: dict[str, list[ElementTree.Element]]) -> list[str]:
+    """Names of the tests that passed, but not at once."""
+    return [name for name, runs in tests.items() if len(runs) > 1 and not has_failed(runs[-1])]
+
+
+def count(tests: dict[str, list[ElementTree.Element]]) -> Counts:
+    last = [runs[-1] for runs in tests.values()]
+    failed = sum(map(has_failed, last))
+    skipped = sum(case.find("skipped") is not None for case in last)
+    return Counts(len(last) - failed - skipped, failed, skipped, len(moody(tests)))
 
 
 def spark(place: Workplace) -> None:
@@ -584,6 +582,9 @@ NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
 """Not for every change; docs/how-to/developers/development.md has more. The first part of a night sets up, as README
 does."""
 
+OTHER_SYSTEMS: list[tuple[str, int, Callable[[Workplace], None]]] = [("tests", 600, default_tests)]
+"""On macOS and Windows, in the place of all others."""
+
 
 def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace], None]) -> tuple[str, Counts]:
     """Run one part and return its line of the summary."""
@@ -608,17 +609,18 @@ def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [name for name, _, _ in PARTS]
-    nightly = [name for name, _, _ in NIGHTLY]
+    nightly, others = ([name for name, _, _ in parts] for parts in (NIGHTLY, OTHER_SYSTEMS))
     parser.add_argument(
         "parts",
         nargs="*",
         metavar="PART",
-        help=f"of {', '.join(names)} (default: all of these), {', '.join(nightly)}; nightly: readme-tests, and these",
+        help=f"of {', '.join(names)} (default: all of these), {', '.join(others)}; {', '.join(nightly)}; nightly: "
+        "readme-tests, and the last ones",
     )
     parser.add_argument("--out", type=Path, help="a directory for what the part `wheel` builds")
     options = parser.parse_args()
     chosen = options.parts or names
-    if unknown := set(chosen) - {*names, *nightly, "nightly"}:
+    if unknown := set(chosen) - {*names, *nightly, *others, "nightly"}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     if "nightly" in chosen:
         chosen += ["readme-tests", *nightly]
@@ -626,7 +628,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as directory:
         place = Workplace(Path(directory).resolve())
         clone(place)
-        for name, budget, part in [*PARTS, *NIGHTLY]:
+        for name, budget, part in [*PARTS, *NIGHTLY, *OTHER_SYSTEMS]:
             if name in chosen:
                 line, counts = run_part(place, name, budget, part)
                 print(line, flush=True)

@@ -28,17 +28,22 @@ if of_modules := getattr(providers, "_get_local_constants", None):
         of_modules() if settings.get_current_profile_name() == WHOLE else providers._local_constants
     )
 
+HANGING_SECONDS = 300  # the slowest takes some seconds, on a machine that does nothing else
 MOST_PROCESSES = 8  # each collects every test
 TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
 """Directories in which every test has a marker that the default tests leave out; tests/test_architecture.py looks."""
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Commands are found in what is installed, and an editable install keeps those it was made with."""
     announced = PROJECT["project"]["entry-points"]["minibroker.commands"]
     installed = {entry.name: entry.value for entry in entry_points(group="minibroker.commands")}
-    if installed and announced.items() > installed.items():
+    if installed and not announced.items() <= installed.items():
         raise pytest.UsageError("the commands in pyproject.toml are not installed: run `pip install --no-deps -e .`")
+    # A default test that hangs is one failure, which shows where; what is slow by its marker has no such limit.
+    if config.option.markexpr == config.getini("addopts")[-1] and getattr(config.option, "timeout", 0) is None:
+        config.option.timeout = HANGING_SECONDS
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,6 +97,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         "PYTEST_XDIST_WORKER" not in os.environ
         or options.xmlpath
         or options.durations is not None
+        or getattr(options, "reruns", None)
         or options.verbose > 0
     ):
         return None
