@@ -16,5 +16,5 @@ def test_random_requests_are_answered_as_kafka_answered_them(api: str) -> None:
 
 
 def test_the_requests_of_every_api_were_recorded() -> None:
-    served = {api.name for api in apis().values() if api.advertised}
+    served = {api.name for api in apis().values() if api.advertised and not api.request.__private__}
     assert served - KEPT.keys() == {"SaslHandshake", "SaslAuthenticate"}

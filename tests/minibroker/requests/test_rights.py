@@ -56,8 +56,7 @@ def test_an_older_release_is_answered_as_by_it() -> None:
 
 def test_every_api_is_in_the_matrix() -> None:
     asked = {case.name.partition(" ")[0] for case in CASES}
-    # Which Kafka does not have; test_authorization asks for it.
-    assert {api.name for api in apis().values()} - asked == {"DescribeTransactionState"}
+    assert {api.name for api in apis().values() if not api.request.__private__} - asked == set()
 
 
 @pytest.mark.parametrize("release", TABLES)
