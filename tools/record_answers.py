@@ -18,6 +18,7 @@ from minibroker_lab.conformance.cluster import ClusterUnderTest
 from minibroker_lab.conformance.paths import plain
 from minibroker_lab.conformance.runner import Options, ScenarioRun
 from minibroker_lab.conformance.scenario import KAFKA, Step, every_step, load
+from minibroker_lab.conformance.session import wall_ms
 
 PASSED, FAILED = 0, 1
 _NEWEST = "expect"
@@ -39,12 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     token = secrets.token_hex(3)
     cluster.warm_up(token)
-    options = Options(timeout=arguments.timeout, patience=arguments.until, expectation=arguments.expect)
+    expectation = arguments.expect or KAFKA
+    options = Options(timeout=arguments.timeout, patience=arguments.until, expectation=expectation)
     runs = [
-        ScenarioRun(cluster, scenario, f"{token}-{number}", options, cli.wall_ms)
-        for number, scenario in enumerate(cli.selected(load(arguments.files), arguments))
+        ScenarioRun(cluster, scenario, f"{token}-{number}", options, wall_ms)
+        for number, scenario in enumerate(cli.selected(load(arguments.files), arguments, expectation))
     ]
-    return record(runs, arguments.files, arguments.expect)
+    return record(runs, arguments.files, expectation)
 
 
 def record(runs: Sequence[ScenarioRun], files: Iterable[Path], expectation: str = KAFKA) -> int:

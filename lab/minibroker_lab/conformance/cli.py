@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import datetime
 import fnmatch
-import secrets
 import subprocess
 import sys
 import time
@@ -30,16 +29,16 @@ from minibroker.testing.reports import add_report_arguments
 from .cluster import ClusterUnderTest
 from .earlier import Earlier, difference, read
 from .failure import ConnectionClosed, ScenarioError, ScenarioFailed
+from .fit import Fits
 from .live import LiveReports
 from .order import by_phase
-from .patience import Patience
 from .repeats import merged, unsteady
 from .reports import BAD
-from .results import Result, Status, Verdict
-from .runner import Options, ScenarioRun
-from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
-from .schedule import Start, run_all
-from .traces import Traces
+from .results import Fit, Result, Status, Verdict
+from .runner import Options
+from .scenario import EXPECTATIONS, KAFKA, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled, load
+from .schedule import Start
+from .session import Session
 from .weight import Weight
 
 PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
@@ -57,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expect",
         choices=EXPECTATIONS,
-        default=KAFKA,
-        help="expected answers: those of a release of Apache Kafka, or those of the KIPs' texts",
+        help="expected answers: those of a release of Apache Kafka, or those of the KIPs' texts (default: those of the "
+        "newest release, and the release that fits best is named)",
     )
     parser.add_argument(
         "--select",
@@ -145,11 +144,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run with parsed arguments; returns the exit status."""
+    held = arguments.expect or KAFKA
     try:
-        scenarios = selected(load(arguments.files) if arguments.files else by_phase(bundled()), arguments)
+        known = load(arguments.files) if arguments.files else by_phase(bundled())
+        scenarios = selected(known, arguments, held)
         if arguments.only_failed:
             scenarios = read(arguments.only_failed).failed(scenarios)
-        done, baseline = _of_before(scenarios, arguments)
+        done, baseline = _of_before(scenarios, arguments, held)
     except ScenarioError as exc:
         return fail(exc, UNUSABLE, _COMMAND)
     if not scenarios and arguments.only_failed:
@@ -157,78 +158,91 @@ def run(arguments: argparse.Namespace) -> int:
         return PASSED
     if not scenarios:
         return fail("no scenario matches", UNUSABLE, _COMMAND)
+    begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    try:
+        session = _session(arguments)
+    except (ScenarioFailed, OSError, ValueError) as exc:
+        return fail(exc, UNUSABLE, _COMMAND)
+    results: list[Result] = [*done.values()]
+    fits: list[Fit] = []
+
+    def verdict() -> Verdict:
+        seconds = time.monotonic() - begun
+        return Verdict(arguments.bootstrap, held, started, merged(results), seconds, fits)
+
+    reports = LiveReports(arguments.report, arguments.report_dir, scenarios, verdict)
+    left = [scenario for scenario in scenarios if scenario.name not in done] * arguments.repeat
+    written: list[Path] = []
+    unwritten: OSError | None = None
+    try:
+        with contextlib.closing(session.outcomes(left, held)) as outcomes:
+            for result in _told(outcomes, len(left), times=arguments.times, quiet=arguments.quiet):
+                results.append(result)
+                reports.go_on()
+        whole = all(result.outcome is not Status.NOT_RUN for result in results)
+        if whole and not arguments.expect and not arguments.only_failed:
+            wanted = {release: selected(known, arguments, release) for release in RELEASE_EXPECTATIONS}
+            fits += _fits(session, Fits(wanted, merged(results), held))
+    except OSError as exc:
+        unwritten = exc
+    finally:
+        with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
+            try:
+                written = reports.write()
+            except OSError as exc:
+                unwritten = exc
+            if not arguments.keep:
+                session.leave_nothing()
+    if unwritten:
+        return fail(unwritten, UNUSABLE, _COMMAND)
+    say(*(f"wrote {path}" for path in written))
+    return _conclude(verdict(), baseline, arguments)
+
+
+def _session(arguments: argparse.Namespace) -> Session:
+    """Raises ScenarioFailed for a broker that cannot be used, OSError and ValueError for the file of a login."""
+    cluster = ClusterUnderTest(
+        arguments.bootstrap,
+        timeout=arguments.timeout,
+        patience=arguments.until,
+        security=read_security(arguments.command_config),
+    )
+    cluster.versions()
+    _get_in(cluster, arguments.command_config)
     options = Options(
         timeout=arguments.timeout,
         patience=arguments.until,
         keep_going=arguments.all,
         verbose=arguments.verbose,
         keep_topics=arguments.keep,
-        expectation=arguments.expect,
         restart=None if arguments.restart_command is None else _running("restart", arguments.restart_command),
     )
     have = frozenset(arguments.have) | (frozenset() if options.restart is None else {RESTART})
-    try:
-        security = read_security(arguments.command_config)
-    except (OSError, ValueError) as exc:
-        return fail(exc, UNUSABLE, _COMMAND)
-    cluster = ClusterUnderTest(
-        arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
-    )
-    token = secrets.token_hex(3)
-    begun = time.monotonic()
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    try:
-        cluster.versions()
-        _get_in(cluster, arguments.command_config)
-    except ScenarioFailed as exc:
-        return fail(exc, UNUSABLE, _COMMAND)
-    cluster.warm_up(token)
-    traces = Traces(cluster, f"mb-{token}")
     jobs = 1 if arguments.verbose else arguments.jobs
-    patience = Patience()
-    left = [scenario for scenario in scenarios if scenario.name not in done]
-    runs = [
-        ScenarioRun(
-            cluster, scenario, f"{token}-{number}", options, wall_ms, partial(say, flush=True), patience=patience
-        )
-        for number, scenario in enumerate(left * arguments.repeat)
-    ]
-    results: list[Result] = []
+    return Session(cluster, options, have, jobs, partial(_starting, cluster, arguments.start_command))
 
-    def verdict_of(so_far: Sequence[Result]) -> Verdict:
-        return Verdict(arguments.bootstrap, arguments.expect, started, so_far, time.monotonic() - begun)
 
-    reports = LiveReports(arguments.report, arguments.report_dir, scenarios, verdict_of)
-    start = _starting(cluster, arguments.start_command, token)
-    written: list[Path] = []
-    unwritten: OSError | None = None
-    try:
-        with contextlib.closing(run_all(runs, have, jobs, start)) as outcomes:
-            for result in _told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet):
-                results.append(result)
-                reports.go_on([*done.values(), *merged(results)])
-    except OSError as exc:
-        unwritten = exc
-    finally:
-        with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
-            try:
-                written = reports.write([*done.values(), *merged(results)])
-            except OSError as exc:
-                unwritten = exc
-            if not arguments.keep and runs:
-                _leave_nothing(traces, runs, options, token)
-    if unwritten:
-        return fail(unwritten, UNUSABLE, _COMMAND)
-    results = [*done.values(), *merged(results)]
-    verdict = verdict_of(results)
-    say(*(f"wrote {path}" for path in written), *unsteady(results))
-    say(*verdict.exactly_once())
+def _fits(session: Session, fits: Fits) -> list[Fit]:
+    """The releases, the one that fits best first; none where they cannot be told apart."""
+    questions = fits.questions() if fits.differ else []
+    for expectation in {question.expectation: None for question in questions}:
+        asked = {one.scenario.name: one for one in questions if one.expectation == expectation}
+        with contextlib.closing(session.outcomes([one.scenario for one in asked.values()], expectation)) as outcomes:
+            for result in outcomes:
+                fits.answer(asked[result.scenario.name], result)
+    return fits.best_first() if fits.differ else []
+
+
+def _conclude(verdict: Verdict, baseline: Earlier | None, arguments: argparse.Namespace) -> int:
+    """Print what came of the run; returns the exit status."""
+    results = verdict.results
+    say(*unsteady(results), *verdict.exactly_once())
     if len(verdict.groups()) > 1 and not arguments.quiet:
         say(*verdict.matrix().splitlines())
     say(*(f"one answer stops {counted(number, 'scenario')}: {cause}" for cause, number in verdict.causes()))
     if verdict.count(Status.FAILED) > 1:
         say(verdict.weighed())
-    say(verdict.summary(), flush=True)
+    say(*verdict.fit(), verdict.summary(), flush=True)
     if not arguments.quiet:
         say(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", to=sys.stderr)
     unrun = [result for result in results if result.outcome is Status.NOT_RUN]
@@ -243,13 +257,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of_before(
-    scenarios: Sequence[Scenario], arguments: argparse.Namespace
+    scenarios: Sequence[Scenario], arguments: argparse.Namespace, held: str
 ) -> tuple[dict[str, Result], Earlier | None]:
     """Results that need not be had again, and what the run is compared with. Raises ScenarioError."""
     done: dict[str, Result] = {}
     if arguments.resume:
         interrupted = read(arguments.resume)
-        if interrupted.expectation != arguments.expect:
+        if interrupted.expectation != held:
             raise ScenarioError(f"--resume {arguments.resume}: that run was held against {interrupted.expectation}")
         done = interrupted.results(scenarios)
     return done, read(arguments.baseline) if arguments.baseline else None
@@ -262,20 +276,6 @@ def _get_in(cluster: ClusterUnderTest, command_config: str | None) -> None:
     except ConnectionClosed as error:
         hint = "" if command_config else " (--command-config FILE)"
         raise ScenarioFailed(f"{error}{hint}") from None
-
-
-def _leave_nothing(traces: Traces, runs: Sequence[ScenarioRun], options: Options, token: str) -> None:
-    """Remove what the runs made, and say what stays all the same."""
-    cluster = runs[0].cluster
-    last = cluster.for_the_last_time()
-    stays = traces.remove(last, {name for run in runs for name in run.unended})
-    if stays and options.restart is not None and not cluster.abandoned:
-        # A Kafka that starts writes the markers again that a partition refused.
-        with contextlib.suppress(ScenarioFailed):
-            options.restart()
-            last.wait_until_up(f"{token}-last")
-        stays = traces.remove(last)
-    say(*(f"left behind: {line}" for line in stays), to=sys.stderr)
 
 
 def _running(what: str, command: str) -> Callable[[], None]:
@@ -304,13 +304,9 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
     return bring_back
 
 
-def wall_ms() -> int:
-    """The time of day, for batches and ``$now``."""
-    return time.time_ns() // 1_000_000
-
-
-def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> list[Scenario]:
-    """Those the options ask for. Raises ScenarioError for a name to skip that no scenario has."""
+def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace, expectation: str) -> list[Scenario]:
+    """Those the options ask for, and that are for this expectation. Raises ScenarioError for a name to skip that no
+    scenario has."""
     for glob in arguments.skip:
         if not any(fnmatch.fnmatchcase(scenario.name, glob) for scenario in scenarios):
             raise ScenarioError(f"--skip {glob}: no scenario has such a name")
@@ -319,7 +315,7 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
         for scenario in scenarios
         if (not arguments.only or fnmatch.fnmatchcase(scenario.name, arguments.only))
         and (not arguments.select or scenario.labels & set(arguments.select))
-        and arguments.expect in scenario.only
+        and expectation in scenario.only
         and not scenario.tags & set(arguments.skip_tag)
         and not any(fnmatch.fnmatchcase(scenario.name, glob) for glob in arguments.skip)
     ]

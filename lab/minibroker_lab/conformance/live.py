@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +20,14 @@ _NOT_YET = "the run had not come to it"
 
 
 class LiveReports:
-    """verdict: makes one of results. scenarios: of the whole run; those without a result are `not run`."""
+    """verdict: the one so far. scenarios: of the whole run; those without a result are `not run`."""
 
     def __init__(
         self,
         kinds: Sequence[str],
         directory: Path,
         scenarios: Sequence[Scenario],
-        verdict: Callable[[Sequence[Result]], Verdict],
+        verdict: Callable[[], Verdict],
     ) -> None:
         self._kinds = kinds
         self._directory = directory
@@ -34,14 +35,16 @@ class LiveReports:
         self._verdict = verdict
         self._next = 0.0
 
-    def go_on(self, results: Sequence[Result]) -> None:
+    def go_on(self) -> None:
         """Write what there is, unless that was done a moment ago. Raises OSError."""
         if self._kinds and time.monotonic() >= self._next:
-            self.write(results)
+            self.write()
             self._next = time.monotonic() + EVERY_SECONDS
 
-    def write(self, results: Sequence[Result]) -> list[Path]:
+    def write(self) -> list[Path]:
         """The files. Raises OSError."""
-        known = {result.scenario.name for result in results}
+        verdict = self._verdict()
+        known = {result.scenario.name for result in verdict.results}
         left = [Result(one, Status.NOT_RUN, _NOT_YET) for one in self._scenarios if one.name not in known]
-        return write_reports(self._kinds, self._directory, _NAME, makers(self._verdict([*results, *left])))
+        whole = replace(verdict, results=[*verdict.results, *left])
+        return write_reports(self._kinds, self._directory, _NAME, makers(whole))

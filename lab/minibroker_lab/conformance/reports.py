@@ -27,6 +27,7 @@ def as_json(verdict: Verdict) -> str:
         },
         "weights": {weight.value: number for weight, number in verdict.weights().items()},
         "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Status},
+        "fits": [{"expectation": one.expectation, "passed": one.passed, "of": one.of} for one in verdict.fits],
         "causes": [{"answer": cause, "stops": number} for cause, number in verdict.causes()],
         "groups": {
             group: {outcome.name.lower(): number for outcome, number in counts.items()}
@@ -112,7 +113,7 @@ def as_html(verdict: Verdict) -> str:
         f"Conformance of {verdict.broker}",
         f"""<p>Held against {escape(verdict.expectation)}, {escape(verdict.started)}, in {verdict.seconds:.1f} s:
 {escape(verdict.summary())}.</p>
-{first}
+{first}{"".join(f"<p>{escape(line)}</p>" for line in verdict.fit())}
 <table><tr><th>group</th>{head}</tr>
 {groups}
 </table>

@@ -57,15 +57,28 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """How many scenarios pass of those that were asked, when they are held against this release."""
+
+    expectation: str
+    passed: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.expectation}: {self.passed} of {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """All results of a run. broker: its address; expectation: what it was held against; started: ISO 8601;
-    seconds: how long all of it took."""
+    seconds: how long all of it took; fits: releases, the one that fits best first, where that was looked for."""
 
     broker: str
     expectation: str
     started: str
     results: Sequence[Result]
     seconds: float = 0.0
+    fits: Sequence[Fit] = ()
 
     def count(self, outcome: Status) -> int:
         return sum(result.outcome is outcome for result in self.results)
@@ -86,6 +99,13 @@ class Verdict:
         for name, counts in self.groups().items():
             lines.append(f"{name:{width}}  " + "".join(f"{counts[one] or '.':>{_cell(one)}}" for one in seen))
         return "\n".join(lines)
+
+    def fit(self) -> list[str]:
+        """A line about the release that fits best, where releases were compared."""
+        if not self.fits:
+            return []
+        best, *others = self.fits
+        return [f"fits best: {best}" + (f" ({', '.join(map(str, others))})" if others else "")]
 
     def summary(self) -> str:
         """``N passed, M failed``, and what was not run when there is any."""

@@ -176,3 +176,30 @@ def test_a_file_that_is_no_report(suite: Suite, option: str, text: str | None, s
     assert "odd.json" in suite.errors
     assert said in suite.errors
     assert suite.asked == {}
+
+
+def test_the_release_that_fits_best_is_named(suite: Suite, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of c every release expects the same, of a and b each another answer."""
+    suite.answers = {"a": UNKNOWN, "b": UNKNOWN, "c": NONE}
+    file = suite.folder / "suite.yaml"
+    beat = "call: Heartbeat v3, req: {groupId: %s}, expect: {errorCode: NONE}"
+    old, older = "kafka-3.9: {errorCode: UNKNOWN_MEMBER_ID}", "kafka-2.8: {errorCode: ILLEGAL_GENERATION}"
+    texts = {"a": f"{beat % 'a'}, {old}, {older}", "b": f"{beat % 'b'}, {older}", "c": beat % "c"}
+    file.write_text("".join(f"- {{name: {name}, steps: [{{{text}}}]}}\n" for name, text in texts.items()))
+    options = ["--bootstrap", suite.bootstrap, "--report", "json", "--report-dir", str(suite.folder), str(file)]
+    assert cli.main(options) == 1
+    lines = capsys.readouterr().out.splitlines()
+    others = "kafka-4.4: 1 of 3, kafka-4.3: 1 of 3, kafka-4.0: 1 of 3, kafka-2.8: 1 of 3, kafka-2.3: 1 of 3"
+    assert lines[-2:] == [f"fits best: kafka-3.9: 2 of 3 ({others})", "1 passed, 2 failed"]
+    # Once for the newest, and again for each release that expects something else.
+    assert suite.asked == {"a": 3, "b": 2, "c": 1}
+    assert json.loads((suite.folder / "conformance.json").read_text())["fits"][0] == {
+        "expectation": "kafka-3.9",
+        "passed": 2,
+        "of": 3,
+    }
+    suite.answers |= {"a": NONE, "b": NONE}
+    assert cli.main(options) == 0
+    assert "fits best: kafka-4.4: 3 of 3" in capsys.readouterr().out.splitlines()
+    assert cli.main([*options, "--expect", "kafka-3.9"]) == 1
+    assert "fits best" not in capsys.readouterr().out
