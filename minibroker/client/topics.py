@@ -68,11 +68,12 @@ class OtherTopic(NoSuchPartition):
 
 class RecordsGone(BrokerFailed):
     """Offsets that were to be read are not in the log. resume: the next offset that can be read, None for none of the
-    topic with this id."""
+    topic with this id. deleted: retention or DeleteRecords took them, and the log starts there now."""
 
-    def __init__(self, text: str, resume: int | None) -> None:
+    def __init__(self, text: str, resume: int | None, *, deleted: bool = False) -> None:
         super().__init__(text, resume)
         self.resume = resume
+        self.deleted = deleted
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -222,6 +223,7 @@ class ReadingClient(ClusterClient):
                 f"{span.topic}-{span.partition}: offset {offset} is to be read, but the log starts at {start}: "
                 f"retention or DeleteRecords has deleted the records up to there",
                 start,
+                deleted=True,
             )
 
     def _refuse_truncated(self, span: Span, offset: int) -> None:

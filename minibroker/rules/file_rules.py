@@ -25,9 +25,26 @@ class LogRows(NamedTuple):
     snapshots: tuple[r.Snapshot, ...] = ()
     epochs: tuple[r.EpochStart, ...] = ()
     times: tuple[r.TimeClaims, ...] = ()
+    starts: tuple[r.LogStart, ...] = ()
+
+    def from_start(self) -> LogRows:
+        """The same without what was deleted while the log was read, if anything was."""
+        if not self.starts:
+            return self
+        start = max(one.offset for one in self.starts)
+        return self._replace(
+            facts=self.facts._replace(start_offset=start, first_offset=start),
+            runs=tuple(run for run in self.runs if run.last_offset >= start),
+            markers=tuple(marker for marker in self.markers if marker.offset >= start),
+            spans=tuple(span for span in self.spans if span.end_offset > start),
+            faults=tuple(fault for fault in self.faults if fault.last_offset >= start),
+            starts=(),
+        )
 
 
-LogRow: TypeAlias = r.Run | r.Marker | r.Span | r.LogFault | r.AbortedTxn | r.Snapshot | r.EpochStart | r.TimeClaims
+LogRow: TypeAlias = (
+    r.Run | r.Marker | r.Span | r.LogFault | r.AbortedTxn | r.Snapshot | r.EpochStart | r.TimeClaims | r.LogStart
+)
 LOG_ROWS: tuple[type, ...] = get_args(LogRow)
 """The rows that one log is judged by, in the order of the fields of `LogRows`."""
 

@@ -51,7 +51,7 @@ class _Producer:
 
 def judge_log(rows: LogRows, *, as_of_ms: int | None = None) -> LogVerdict:
     """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot."""
-    return _LogJudge(rows, as_of_ms).run()
+    return _LogJudge(rows.from_start(), as_of_ms).run()
 
 
 class _LogJudge:

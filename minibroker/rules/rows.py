@@ -153,6 +153,13 @@ class LogFault(NamedTuple):
     mended: bool = False
 
 
+class LogStart(NamedTuple):
+    """The log starts at `offset` now: retention or DeleteRecords was faster than its reader."""
+
+    log: Log
+    offset: int
+
+
 class EpochStart(NamedTuple):
     """An entry of `leader-epoch-checkpoint`: the epoch begins at this offset."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.rules.rows import Log, LogFault
+from minibroker.rules.rows import Log, LogFault, LogStart
 from minibroker.rules.scan import RECORDS, Row, base_of, epoch_rows, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
 from minibroker_pipeline.headers import Block, FileRows, HeaderScan, scan_bytes
 from minibroker_pipeline.index_match import IndexMatch
-from minibroker_pipeline.topics import Topics
+from minibroker_pipeline.topics import RecordsLost, Topics
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import BatchHeader, crc_ok, decode_records
 from minibroker_storage.checkpoints import LEADER_EPOCH
@@ -90,6 +90,24 @@ def _indexes(files: Files, part: Part) -> IndexMatch | None:
 
 
 def _fetched(topics: Topics, part: Part, depth: str, take: Take | None) -> FileRows:
+    """The rows of a part that is fetched. Where retention is faster, it is read again from where the log starts now,
+    and a row says where that is."""
+    log, starts = part.facts.log, list[Row]()
+    while part.start < part.stop:
+        try:
+            read = _fetched_whole(topics, part, depth, take)
+        except RecordsLost as error:
+            if error.resume is None or not error.deleted:
+                raise
+            starts = [LogStart(log, error.resume)]
+            facts = part.facts._replace(start_offset=error.resume, first_offset=error.resume)
+            part = part._replace(facts=facts, start=min(error.resume, part.stop))
+            continue
+        return read._replace(rows=[*starts, *read.rows])
+    return FileRows(starts, 0, 0, 0)
+
+
+def _fetched_whole(topics: Topics, part: Part, depth: str, take: Take | None) -> FileRows:
     sink = None if take is None else lambda block, faults: take(block, faults, 0)
     rows: list[Row] = []
     batches = records = size = 0

@@ -48,11 +48,12 @@ _T = TypeVar("_T")
 
 
 class RecordsLost(NotReadable):
-    """Offsets that were to be read are not in the log any more. resume: as of `RecordsGone`."""
+    """Offsets that were to be read are not in the log any more. resume, deleted: as of `RecordsGone`."""
 
-    def __init__(self, text: str, resume: int | None) -> None:
+    def __init__(self, text: str, resume: int | None, *, deleted: bool = False) -> None:
         super().__init__(text, resume)
         self.resume = resume
+        self.deleted = deleted
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -64,7 +65,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except RecordsGone as error:
-        raise RecordsLost(str(error), error.resume) from None
+        raise RecordsLost(str(error), error.resume, deleted=error.deleted) from None
     except (ApiError, BrokerFailed) as error:
         raise NotReadable(str(error)) from None
 

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
+from minibroker.client.topics import LATEST
 from minibroker.client.transactional import BUMPS_EPOCH, Producer, TransactionalClient
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import command
@@ -23,6 +24,8 @@ from minibroker_pipeline.topics import TopicClient
 from minibroker_protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
@@ -199,6 +202,46 @@ def test_a_topic_made_again(version: int, tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     notice = "notice: torn-transaction: t-{}: nothing is left of 6 transactions that ended before the topic's first"
     assert [printed.count(notice.format(partition)) for partition in (0, 1)] == [3, 3]
+
+
+@pytest.mark.parametrize(("fetches", "below"), [(0, 1000), (2, 9)])
+def test_records_that_are_deleted_while_they_are_read(
+    fetches: int, below: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Retention is faster than the audit: before it reads `t-0`, or after some fetches of a batch each; up to an offset
+    within the log, or all of it."""
+    with Minibroker(ephemeral=True, topics={"t": 2}, config=CONFIG) as broker:
+        load = Load(broker.bootstrap_servers, BUMPS_EPOCH)
+        while load.ended < 8:
+            load.step()
+        with TopicClient(broker.bootstrap_servers) as client:
+            end = client.position("t", 0, LATEST).offset
+        asked = 0
+        read = TopicClient.fetch
+
+        def fetch(client: TopicClient, topic: str, partition: int, offset: int, *more: Any) -> Any:
+            nonlocal asked
+            if (topic, partition) == ("t", 0):
+                if asked == fetches:
+                    _delete_records(load.client, min(below, end))
+                asked += 1
+            return read(client, topic, partition, offset, *more)
+
+        monkeypatch.setattr(TopicClient, "fetch", fetch)
+        monkeypatch.setattr("minibroker.client.topics.FETCH_BYTES", 1)
+        summary = tmp_path / "s.json"
+        assert main(["audit", "--bootstrap", broker.bootstrap_servers, "--json", str(summary)]) == 0
+        assert json.loads(summary.read_text())["shown"] == []
+        assert asked > fetches
+        load.client.close()
+
+
+def _delete_records(client: TransactionalClient, below: int) -> None:
+    kind = DeleteRecordsRequest
+    partition = kind.DeleteRecordsPartition(partition_index=0, offset=below)
+    topics = [kind.DeleteRecordsTopic(name="t", partitions=[partition])]
+    answer = client.ask_any(kind(topics=topics, timeout_ms=10_000), DeleteRecordsResponse, 1)
+    assert answer.topics[0].partitions[0].error_code == 0
 
 
 class Loop:
