@@ -33,7 +33,7 @@ from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.headers import FileRows
-from minibroker_pipeline.lineage import beginnings, consumed, judge_key, lineage_rows
+from minibroker_pipeline.lineage import Deleted, beginnings, consumed, deleted, judge_key, lineage_rows
 from minibroker_pipeline.outcomes import outcomes_of
 from minibroker_pipeline.plan import Plan, read_parts, write_table
 from minibroker_pipeline.report import SHOWN, Audit, worst
@@ -155,16 +155,17 @@ class SparkAudit:
         for number, lineage in enumerate(plan.lineages):
             wanted = {*lineage.topics, r.CONSUMER_OFFSETS}
             of_interest = transactions.filter(lambda txn, wanted=wanted: txn.log.topic in wanted).collect()
+            begins = beginnings(self._facts)
             rows_of = partial(
                 _lineage_rows,
                 plan,
                 number,
                 outcomes_of(of_interest, lineage.topics),
                 consumed(lineage, commits, of_interest),
-                beginnings(self._facts),
+                begins,
             )
             tasks = bins([part for part in logs if part.facts.log.topic in lineage.topics])
-            found.append(self._by_key(tasks, rows_of).flatMap(lambda pair: judge_key(pair[0][1], pair[1])))
+            found.append(self._by_key(tasks, rows_of).flatMap(partial(_judge_key, gone=deleted(lineage, begins))))
         return found
 
     def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[Part], Iterator[Any]]) -> Any:
@@ -247,6 +248,10 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
 
 def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: Any, part: Part) -> Iterator[Any]:
     return lineage_rows(number, plan.lineages[number], plan.files, part, outcomes, offsets, begins)
+
+
+def _judge_key(pair: tuple[tuple[int, bytes], Iterable[Any]], gone: Deleted) -> list[r.Finding]:
+    return judge_key(pair[0][1], pair[1], gone)
 
 
 def _of_kind(read: Any, kind: str) -> Any:
@@ -449,8 +454,9 @@ def _content_here(
     for number, lineage in enumerate(plan.lineages):
         outcomes = outcomes_of(transactions, lineage.topics)
         offsets, begins = consumed(lineage, commits, transactions), beginnings(plan.facts)
+        gone = deleted(lineage, begins)
         rows = (row for part in logs for row in _lineage_rows(plan, number, outcomes, offsets, begins, part))
-        found += [one for (_, key), places in _grouped(rows).items() for one in judge_key(key, places)]
+        found += [one for (_, key), places in _grouped(rows).items() for one in judge_key(key, places, gone)]
     return found
 
 

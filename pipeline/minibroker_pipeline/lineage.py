@@ -11,11 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from minibroker.rules.catalogue import NOTICE
 from minibroker.rules.history_rules import RecordPosition, judge_lineage
 from minibroker.rules.offset_rules import final_offsets
-from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, LogFacts, Transaction
+from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, CommittedOffset, Finding, LogFacts, Transaction
 from minibroker_pipeline.files import Files, NotReadable, Part
 from minibroker_pipeline.outcomes import Outcomes
 from minibroker_pipeline.reading import PlainRecord, read_records
@@ -97,6 +98,28 @@ def beginnings(facts: Iterable[LogFacts]) -> dict[tuple[str, int], int]:
         place, begin = (fact.log.topic, fact.log.partition), max(fact.start_offset, fact.cleaned_offset)
         found[place] = min(begin, found.get(place, begin))
     return found
+
+
+class Deleted(NamedTuple):
+    """Why a record's counterpart may be gone from the input, or from the output; empty where all of it is there."""
+
+    inputs: str
+    outputs: str
+
+
+def deleted(lineage: Lineage, begins: Bounds) -> Deleted:
+    """What retention or compaction took of the application's topics. Output that names the place of its input is not
+    looked for where that is gone."""
+
+    def reason(topics: Sequence[str]) -> str:
+        for (topic, partition), begin in sorted(begins.items()):
+            if topic in topics and begin > 0:
+                return f"{topic}-{partition} " + (
+                    "was compacted" if begin == EVERYTHING else f"starts at offset {begin}"
+                )
+        return ""
+
+    return Deleted("" if lineage.key.startswith(POSITION) else reason(lineage.inputs), reason(lineage.outputs))
 
 
 def lineage_rows(
@@ -184,8 +207,9 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
 
 
-def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
-    """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one."""
+def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:
+    """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one. What a deleted record
+    would explain is a notice."""
     sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = defaultdict(dict)
     for side, place in rows:
         replicas = sides[side]
@@ -193,7 +217,14 @@ def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]]) -> list[Fi
         replicas[at] = min(place, replicas.get(at, place))
     inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
     unsettled, open_outputs = len(sides[UNSETTLED_INPUT]), len(sides[OPEN_OUTPUT])
-    return judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
+    found = judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
+    return [_doubted(one, gone.outputs if one.rule == "lineage-lost" else gone.inputs) for one in found]
+
+
+def _doubted(found: Finding, reason: str) -> Finding:
+    if not reason:
+        return found
+    return found._replace(message=f"{found.message}; or it was deleted: {reason}", severity=NOTICE)
 
 
 def _shown(key: bytes) -> Any:

@@ -93,6 +93,34 @@ def test_what_retention_took_is_not_missed(tmp_path: Path) -> None:
     assert audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["header"]) == []
 
 
+@pytest.mark.parametrize(
+    ("deleted", "rules"),
+    [
+        ("", [("lineage-lost", "error"), ("lineage-stray", "error"), ("lineage-duplicate", "error")]),
+        ("in", [("lineage-lost", "error"), ("lineage-stray", "notice"), ("lineage-duplicate", "notice")]),
+        ("out", [("lineage-lost", "notice"), ("lineage-stray", "error"), ("lineage-duplicate", "error")]),
+    ],
+)
+def test_a_counterpart_that_retention_may_have_taken(
+    deleted: str, rules: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    def records(topic: str, *keys: bytes) -> dict[str, bytes]:
+        base = 3 if topic == deleted else 0
+        batches = [written(Record(0, 1, key, b""), base=base + number) for number, key in enumerate(keys)]
+        return {f"{topic}-0/{base:020d}.log": b"".join(batches)}
+
+    write_files({**records("in", b"a", b"b", b"c"), **records("out", b"b", b"c", b"c", b"d")}, tmp_path / "data")
+    summary = tmp_path / "s.json"
+    code = main(["audit", str(tmp_path / "data"), "--lineage", "in=out", "--json", str(summary)])
+    shown = json.loads(summary.read_text())["shown"]
+    assert code == 1
+    assert {(one["rule"], one["severity"]) for one in shown} == set(rules)
+    for one in shown:
+        assert (f"; or it was deleted: {deleted}-0 starts at offset 3" in one["message"]) == (
+            one["severity"] == "notice"
+        )
+
+
 def test_several_topics_and_several_applications(tmp_path: Path) -> None:
     logs = {
         "a-0": INPUT,
