@@ -12,6 +12,7 @@ from minibroker.controller.features import FeatureControl
 from minibroker.controller.heartbeats import BrokerHeartbeats
 from minibroker.controller.reassignments import ReassignmentControl
 from minibroker.controller.replication import ReplicationControl
+from minibroker.controller.scram import ScramControl
 from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import TopicControl
 from minibroker.kernel.clock import Timers
@@ -69,6 +70,7 @@ class Controller:
             m.UpdateFeaturesRequest: features.update,
             m.CreateAclsRequest: acls.create,
             m.DeleteAclsRequest: acls.delete,
+            m.AlterUserScramCredentialsRequest: ScramControl(state).alter,
             m.BrokerHeartbeatRequest: self.heartbeats.heartbeat,
             m.AllocateProducerIdsRequest: self._allocate_producer_ids,
             m.ElectLeadersRequest: self.replication.elect_leaders,

@@ -283,6 +283,12 @@ class ControllerState:
         self._commit({"type": "security-taken-over"})
         self.journal.sync()
 
+    def set_scram_credential(self, credential: ScramCredential) -> None:
+        self._change({"type": "scram-credential", **_written_credential(credential)})
+
+    def remove_scram_credential(self, mechanism: str, user: str) -> None:
+        self._change({"type": "remove-scram-credential", "mechanism": mechanism, "user": user})
+
     def set_feature(self, name: str, level: int) -> None:
         self._change({"type": "feature", "name": name, "level": level})
 
@@ -377,6 +383,11 @@ class ControllerState:
     def _apply_scram_credential(self, entry: Entry) -> None:
         credential = _read_credential(entry)
         held = {**self.image.scram_credentials, (credential.mechanism, credential.user): credential}
+        self.image = replace(self.image, scram_credentials=held, offset=self.image.offset + 1)
+
+    def _apply_remove_scram_credential(self, entry: Entry) -> None:
+        held = dict(self.image.scram_credentials)
+        del held[entry["mechanism"], entry["user"]]
         self.image = replace(self.image, scram_credentials=held, offset=self.image.offset + 1)
 
     def _apply_security_taken_over(self, _: Entry) -> None:

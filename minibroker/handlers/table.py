@@ -176,6 +176,8 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
              special_rights.NO_QUOTAS),
         _row(m.DescribeUserScramCredentialsRequest, _later("security", "describe_user_scram_credentials"),
              RequestRight(DESCRIBE, CLUSTER), special_rights.NO_CREDENTIALS),
+        _row(m.AlterUserScramCredentialsRequest, on_controller, RequestRight(ALTER, CLUSTER),
+             special_rights.EACH_USER_ONCE),
         _row(m.DescribeQuorumRequest, _later("administration", "describe_quorum"), RequestRight(DESCRIBE, CLUSTER),
              special_rights.NO_TOPICS),
         _row(m.AlterPartitionRequest, _only_brokers, clients=False, between_brokers=True),

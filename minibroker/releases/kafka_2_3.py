@@ -51,6 +51,7 @@ RELEASE: Final = Release(
         "OffsetDelete": ABSENT,
         "DescribeClientQuotas": ABSENT,
         "DescribeUserScramCredentials": ABSENT,
+        "AlterUserScramCredentials": ABSENT,
         "UpdateFeatures": ABSENT,
         "DescribeCluster": ABSENT,
         "DescribeProducers": ABSENT,

@@ -51,6 +51,7 @@ RELEASE: Final = Release(
         "OffsetDelete": 0,
         "DescribeClientQuotas": 1,
         "DescribeUserScramCredentials": 0,
+        "AlterUserScramCredentials": 0,
         "DescribeQuorum": 2,
         "UpdateFeatures": 2,
         "DescribeCluster": 2,

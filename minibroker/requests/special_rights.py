@@ -167,6 +167,10 @@ async def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
     ]
 
 
+async def _each_user_once(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.results = list({result.user: result for result in answer.results}.values())
+
+
 async def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
     topic, partition = (
         m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
@@ -210,6 +214,7 @@ NO_RESULTS = _empty("results")
 NO_TRANSACTIONS = _empty("results_by_transaction")
 NO_QUOTAS = Refused(_no_quotas)
 NO_CREDENTIALS = Refused(_no_credentials)
+EACH_USER_ONCE = Refused(_each_user_once)
 NO_REASSIGNMENTS = Refused(_no_reassignments)
 NO_MEMBER = Refused(_no_member)
 KNOWN_NAMES = Refused(_known_names, whole=False, part=True)

@@ -17,6 +17,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Kafka's numbers of them (ScramMechanism)."""
+SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class ScramCredential(NamedTuple):

@@ -442,6 +442,16 @@ def _scram_of(user: str) -> Any:
     return kind(users=[kind.UserName(name=user)])
 
 
+def _alter_scram(_: Names) -> Any:
+    kind = m.AlterUserScramCredentialsRequest
+    return kind(
+        deletions=[kind.ScramCredentialDeletion(name=name, mechanism=1) for name in ("nobody", "other", "nobody")],
+        upsertions=[
+            kind.ScramCredentialUpsertion(name="few", mechanism=1, iterations=1, salt=bytes(16), salted_password=b"p")
+        ],
+    )
+
+
 def _update_features(_: Names) -> Any:
     kind = m.UpdateFeaturesRequest
     entry = kind.FeatureUpdateKey(feature="no.such.feature", max_version_level=1, upgrade_type=1)
@@ -563,6 +573,7 @@ CASES: list[Case] = [
     Case("DescribeClientQuotas", 1, lambda _: m.DescribeClientQuotasRequest(components=[], strict=False)),
     # Not of all users: a refusal of that ends in a NullPointerException in Kafka, and is never sent.
     Case("DescribeUserScramCredentials", 0, lambda _: _scram_of("nobody")),
+    Case("AlterUserScramCredentials", 0, _alter_scram),
     Case("DescribeQuorum", 2, _quorum),
     Case("UpdateFeatures", 1, _update_features),
     Case("UpdateFeatures", 2, _update_features),
