@@ -15,7 +15,7 @@ _NAMES = {number: name for name, number in SCRAM_MECHANISMS.items()}
 _Request = m.AlterUserScramCredentialsRequest
 _Change = _Request.ScramCredentialDeletion | _Request.ScramCredentialUpsertion
 _Result = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
-_Refusal = tuple[ErrorCode, str]
+_Refusal = tuple[ErrorCode, str | None]
 _TWICE: _Refusal = (ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 
 
@@ -67,6 +67,8 @@ class ScramControl:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
         if change.iterations > _MAX_ITERATIONS:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+        if not change.salted_password:  # a key that Java does not take
+            return ErrorCode.UNKNOWN_SERVER_ERROR, None
         if len(change.salt) < MIN_SALT_BYTES:  # nobody could log in with it
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"minibroker takes no salt below {MIN_SALT_BYTES} bytes"
         return None

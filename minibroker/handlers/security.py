@@ -1,7 +1,8 @@
 """Authentication and credentials: SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50).
 
 On a SASL listener the two first carry the exchange of `security.sasl`; on any other, and once it is over, they are
-refused. The only SCRAM credentials in the metadata are those of a Kafka whose directory was taken over.
+refused. SCRAM credentials in the metadata are those that clients have set (`controller.scram`), and those of a Kafka
+whose directory was taken over.
 """
 
 from __future__ import annotations

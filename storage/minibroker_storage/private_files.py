@@ -81,18 +81,21 @@ def user_cache(*names: str) -> Path:
 
 
 def output_path(path: str | Path) -> Path:
-    """The path, to write to. Raises PermissionError for a link of another user in a directory like /tmp on the way.
+    """The path, to write to. Raises PermissionError for what another user has put into a directory like /tmp: a link on
+    the way, or the file itself.
 
-    As Linux refuses it with ``fs.protected_symlinks=1``, which not every system has: a link in a sticky directory that
-    everybody may write to is followed if it belongs to this user or to the directory's owner. The other user may still
-    put a link there between this check and the opening of the file.
+    As Linux refuses it with ``fs.protected_symlinks``, ``fs.protected_regular`` and ``fs.protected_fifos``, which not
+    every system has: in a sticky directory that everybody may write to, a link is followed, and a file or pipe is
+    written to, if it belongs to this user or to the directory's owner. A file with a second name may be one of this
+    user's that another user has linked there. The other user may still put something there between this check and the
+    opening of the file.
     """
     if sys.platform != "win32":
-        _check_links(os.path.abspath(path))
+        _check_output(os.path.abspath(path))
     return Path(path)
 
 
-def _check_links(path: str) -> None:
+def _check_output(path: str) -> None:
     rest = path.split("/")[::-1]
     at, links = "", 0
     while rest:
@@ -107,12 +110,17 @@ def _check_links(path: str) -> None:
             info = os.lstat(place)
         except OSError:
             return  # what opens it says why
-        if not stat.S_ISLNK(info.st_mode):
-            at = place
-            continue
         directory = os.stat(at or "/")
         shared = directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH
-        if shared and info.st_uid not in (os.geteuid(), directory.st_uid):
+        strange = shared and info.st_uid not in (os.geteuid(), directory.st_uid)
+        if not stat.S_ISLNK(info.st_mode):
+            if strange and (stat.S_ISREG(info.st_mode) or stat.S_ISFIFO(info.st_mode)):
+                raise PermissionError(errno.EACCES, "another user's file in a shared directory", path)
+            if shared and stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
+                raise PermissionError(errno.EACCES, "a file with a second name in a shared directory", path)
+            at = place
+            continue
+        if strange:
             raise PermissionError(errno.EACCES, "another user's symbolic link in a shared directory", path)
         links += 1
         if links > _MOST_LINKS:

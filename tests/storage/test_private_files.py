@@ -210,3 +210,39 @@ def test_output_goes_to_devices_missing_files_and_loops_as_ever(tmp_path: Path) 
     (tmp_path / "loop").symlink_to("loop")
     for name in ("/dev/stdout", "/dev/null", str(tmp_path / "new" / "file"), str(tmp_path / "loop")):
         assert output_path(name) == Path(name)
+
+
+@posix
+def test_output_replaces_no_file_of_another_user_in_a_shared_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux with fs.protected_regular=1 and fs.protected_fifos=1."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    file, pipe, folder, other = (shared / name for name in ("file", "pipe", "folder", "other"))
+    file.write_text("")
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (file, pipe, folder / "report", shared / "new"):
+        assert output_path(path) == path  # its own
+    other.hardlink_to(file)
+    with pytest.raises(PermissionError, match="a file with a second name"):
+        output_path(file)
+    other.unlink()
+    _as_another_user(monkeypatch)
+    assert output_path(file) == file  # the directory's owner's
+    stat_of, owner = os.stat, os.getuid() + 1
+
+    def of_another(place: str) -> os.stat_result:
+        info = list(stat_of(place))
+        info[stat.ST_UID] = owner
+        return os.stat_result(info)
+
+    monkeypatch.setattr(os, "stat", of_another)
+    for path in (file, pipe):
+        with pytest.raises(PermissionError, match="another user's file"):
+            output_path(path)
+    assert output_path(folder / "report") == folder / "report"
+    shared.chmod(0o777)
+    assert output_path(file) == file

@@ -231,9 +231,7 @@ ROWS = [
     Row(
         "kafka-configs",
         "--alter --entity-type users --entity-name alice --add-config SCRAM-SHA-256=[iterations=4096,password=secret]",
-        "does not support ALTER_USER_SCRAM_CREDENTIALS",
-        code=1,
-        served="users that a client adds; they are in minibroker.sasl.users, or come with a Kafka's data directory",
+        "Completed updating config for user alice",
     ),
     Row(
         "kafka-configs",
@@ -341,9 +339,9 @@ Central none of the UIs); their requests are read from their sources. Everything
 | kafbat UI | ab8c9ceb8, 2026-07-31 | AlterClientQuotas (its page of quotas shows none and cannot add one), AlterReplicaLogDirs (a broker has one directory) |
 | AKHQ | 91aa445f, 2025-02-16 | nothing |
 | Kafdrop | dd68ef7, 2026-06-18 | nothing |
-| Redpanda Console | 12ba56d5f, 2026-08-21 | AlterUserScramCredentials, AlterClientQuotas |
+| Redpanda Console | 12ba56d5f, 2026-08-21 | AlterClientQuotas |
 | kaf | fd9c0ca, 2026-04-19 | nothing |
-| kcl | 4658a75, 2026-05-26 | AlterUserScramCredentials, AlterClientQuotas, AlterReplicaLogDirs, delegation tokens, share groups |
+| kcl | 4658a75, 2026-05-26 | AlterClientQuotas, AlterReplicaLogDirs, delegation tokens, share groups |
 """  # noqa: E501
 HEAD = """# Kafka's command-line tools
 

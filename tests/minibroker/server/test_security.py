@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from minibroker.cli import main
 from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed, parse_address
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker.security.certificate_names import subject_name
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -129,6 +131,50 @@ def test_users_and_acls_of_a_kafka_directory_hold_at_this_start_and_the_next(tmp
             assert produce_code(address, alice, "open") == ErrorCode.NONE
             assert produce_code(address, alice, "secret") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert produce_code(address, scram("bob", "bob-secret"), "open") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "number", "digest"), [("SCRAM-SHA-256", 1, "sha256"), ("SCRAM-SHA-512", 2, "sha512")]
+)
+def test_a_password_is_changed_and_taken_away(mechanism: str, number: int, digest: str) -> None:
+    """KIP-554: the client sends the salted password, as kafka-configs.sh does."""
+    kind = m.AlterUserScramCredentialsRequest
+
+    def password(text: str) -> m.AlterUserScramCredentialsRequest:
+        salted = hashlib.pbkdf2_hmac(digest, text.encode(), b"0123456789abcdef", 4096)
+        change = kind.ScramCredentialUpsertion(
+            name="drill", mechanism=number, iterations=4096, salt=b"0123456789abcdef", salted_password=salted
+        )
+        return kind(deletions=[], upsertions=[change])
+
+    config = {
+        "minibroker.security.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": f"PLAIN,{mechanism}",
+        "minibroker.sasl.users": "alice:secret",
+    }
+    with Minibroker(config=config, ephemeral=True) as running:
+        address = parse_address(running.bootstrap_servers)
+        old, new = (scram("drill", text, mechanism) for text in ("old", "new"))
+
+        def fits(security: Security) -> bool:
+            try:
+                return brokers_told(address, security) == [address]
+            except BrokerFailed as error:
+                assert "login refused" in str(error)  # noqa: PT017
+                return False
+
+        with login("PLAIN").connect(address, 5) as admin:
+            for request, expected in (
+                (password("old"), (True, False)),
+                (password("new"), (False, True)),
+                (
+                    kind(deletions=[kind.ScramCredentialDeletion(name="drill", mechanism=number)], upsertions=[]),
+                    (False, False),
+                ),
+            ):
+                answer = admin.ask(request, 0, "admin", 5)
+                assert [(one.user, one.error_code) for one in answer.results] == [("drill", 0)]
+                assert (fits(old), fits(new)) == expected
 
 
 def test_a_jaas_line_of_a_listener_names_its_users() -> None:

@@ -191,7 +191,8 @@ class ClassicMembers:
 
     def leave(self, group: ConsumerGroup, request: m.LeaveGroupRequest) -> CoordinatorResult[m.LeaveGroupResponse]:
         """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
-        responses, gone = [], []
+        responses = []
+        gone: dict[str, ConsumerMember] = {}
         for who in request.members:
             response = _MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
             responses.append(response)
@@ -200,9 +201,8 @@ class ClassicMembers:
             except ApiError as error:
                 response.error_code = error.code
                 continue
-            if member not in gone:
-                gone.append(member)
-        result = self._heartbeat.removal(group, *gone) if gone else []
+            gone[member.member_id] = member
+        result = self._heartbeat.removal(group, *gone.values()) if gone else []
         return CoordinatorResult(m.LeaveGroupResponse(members=responses), tuple(result))
 
     @staticmethod
