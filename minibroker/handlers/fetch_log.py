@@ -14,6 +14,7 @@ from minibroker.partitions.partition import Partition
 from minibroker.requests.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_storage.log import PartitionLog
 
 _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than this are resolved, read and answered in one turn of the loop."""
@@ -123,9 +124,9 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
         )
-    if not partition.has_log:
+    log = partition.known_log
+    if log is None:
         return _read_nothing(partition, target, committed=fetch.isolation == READ_COMMITTED)
-    log = partition.log
     data = _PartitionData(
         partition_index=target.index,
         high_watermark=log.high_watermark,
@@ -140,7 +141,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         if data.diverging_epoch is not None:
             read.failed = True
             return read
-    bound = _bound(fetch, partition)
+    bound = _bound(fetch, log)
     found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
@@ -172,8 +173,7 @@ def _read_nothing(partition: Partition, target: FetchTarget, *, committed: bool)
     return read
 
 
-def _bound(fetch: Fetch, partition: Partition) -> int:
-    log = partition.log
+def _bound(fetch: Fetch, log: PartitionLog) -> int:
     if fetch.replica_id == FUTURE_REPLICA:
         return log.log_end_offset
     return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
@@ -232,8 +232,8 @@ def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -
             if target.fetch_offset != 0:
                 return True
             continue
-        bound = _bound(fetch, partition)
         log = partition.log
+        bound = _bound(fetch, log)
         if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:
             return True
         if target.fetch_offset < bound:

@@ -136,6 +136,13 @@ class Partition:
         return self._log
 
     @property
+    def known_log(self) -> PartitionLog | None:
+        """The log, opened now if it was not; None where nothing was ever written, and no file is made. Raises as `log`
+        does."""
+        log = self._log
+        return log if log is not None or not self._written else self.log
+
+    @property
     def has_log(self) -> bool:
         """False while nothing was ever written here and no file of it exists."""
         return self._written or self._log is not None

@@ -7,7 +7,7 @@ refusal is an ApiError whose message gives the value found. Batches are patched 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import as_int64
@@ -359,17 +359,22 @@ def _walk(
     offset deltas are not 0, 1, 2, ... it tries to renumber the records, does not have them, and fails with
     UNKNOWN_SERVER_ERROR (LogValidator.buildRecordsAndAssignOffsets, PartialDefaultRecord.key)."""
     header = batch.header
-    bounded = not config.stamps_append_time
-    wanted: dict[str, Any] = {
-        "want_keys": compacted,
-        "min_timestamp": now_ms - config.message_timestamp_before_max_ms if bounded else None,
-        "max_timestamp": now_ms + config.message_timestamp_after_max_ms if bounded else None,
-        "pace": pace,
-    }
+    earliest = latest = None
+    if not config.stamps_append_time:
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        latest = now_ms + config.message_timestamp_after_max_ms
     try:
         payload = records_payload(batch.buf, batch.pos, header, max_bytes=max_decompressed, pace=pace)
-        walk = validate_records(payload, header, consecutive=in_place, **wanted)
-        if _limits_records(header.compression, config) and len(payload) > config.max_decompressed_message_bytes:
+        walk = validate_records(
+            payload,
+            header,
+            want_keys=compacted,
+            min_timestamp=earliest,
+            max_timestamp=latest,
+            consecutive=in_place,
+            pace=pace,
+        )
+        if len(payload) > config.max_decompressed_message_bytes and _limits_records(header.compression, config):
             _check_records(payload, header, config, pace)
     except PayloadTooLarge as exc:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(exc)) from None
@@ -377,7 +382,11 @@ def _walk(
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     except OffsetsNotConsecutive as exc:
         # Records without a key, which are refused by themselves, come first.
-        walk = validate_records(payload, header, **wanted) if compacted else Walk()
+        walk = Walk()
+        if compacted:
+            walk = validate_records(
+                payload, header, want_keys=True, min_timestamp=earliest, max_timestamp=latest, pace=pace
+            )
         if not walk.null_keys:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     except InvalidRecords as exc:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.fields import as_int64
 
-from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, CorruptBatch
+from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, TIMESTAMP_TYPE_MASK, BatchHeader, CorruptBatch
 from .compression import Compression, PayloadTooLarge, decompress
 from .native import IS_NATIVE, native_run
 from .old_format import old_records, whole_header
@@ -165,7 +165,7 @@ def validate_records(
     count, base = header.record_count, header.base_timestamp
     if count > STEP and count * _SMALLEST_RECORD > len(data):
         raise InvalidRecords(f"record batch v2: {len(data)} bytes cannot be {count} records")
-    fixed_time = header.log_append_time  # the deltas then mean nothing
+    fixed_time = header.attributes & TIMESTAMP_TYPE_MASK  # the deltas then mean nothing
     walking = _Walking(
         data,
         count,
