@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from calls import Calls
 from memory_cluster import MemoryCluster
 
 from minibroker.kernel.deferred import Deferred
@@ -131,3 +132,34 @@ def test_a_session_does_not_end_before_its_member_is_answered(group: Group) -> N
     assert len(members) == MANY - STEPS_AT_ONCE, "the first ones were answered 15 s earlier"
     timers.advance(2_000)
     assert not members, "their sessions began with their answers"
+
+
+def work_of_leaving(count: int) -> int:
+    """Calls of functions while an admin removes all members of a group with the consumer protocol."""
+    cluster = MemoryCluster(topics={"t": 1})
+    cluster.send(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    cluster.timers.advance(100)
+    for number in range(count):
+        request = m.ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=f"m{number}",
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        assert cluster.send(request, 1).result().error_code == 0
+    leaving = m.LeaveGroupRequest(
+        group_id="g", members=[m.LeaveGroupRequest.MemberIdentity(member_id=f"m{number}") for number in range(count)]
+    )
+    with Calls() as calls:
+        answer = cluster.send(leaving, 5)
+        cluster.timers.advance(100)
+    assert {member.error_code for member in answer.result().members} == {0}
+    cluster.stop()
+    return calls.count
+
+
+def test_the_work_of_a_leave_is_linear_to_the_members_that_it_names() -> None:
+    work_of_leaving(1)  # imports, and compiles
+    assert work_of_leaving(100) < 5 * work_of_leaving(20)
