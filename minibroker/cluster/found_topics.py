@@ -52,6 +52,8 @@ def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory
         here, about = found.get(name, _Found()), described.get(name)
         if about is not None and about.topic_id != (here.topic_id or about.topic_id):
             about = None  # another topic of the same name, whose directory is a leftover
+        if not here.nodes and (about is None or not about.partitions):
+            continue  # the metadata end before its partitions
         placement = _Placement(directories, here, about, own=own)
         behind += placement.behind
         log.info(
@@ -65,6 +67,15 @@ def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory
             here.topic_id if about is None else about.topic_id,
             placement.partitions,
             _valid_topic_configs(name, about.configs, state.settings) if about is not None else {},
+        )
+    tiered = [name for name, about in described.items() if about.configs.get("remote.storage.enable") == "true"]
+    if tiered:
+        log.warning(
+            "%d topic(s) have tiered storage (%s%s): records that are only there are not served, each log begins at the"
+            " first local one",
+            len(tiered),
+            ", ".join(tiered[:_NAMED]),
+            ", …" if len(tiered) > _NAMED else "",
         )
     if behind:
         log.warning("%d partition(s) were not in sync when Kafka stopped: their last records may be missing", behind)

@@ -16,8 +16,9 @@ from minibroker.controller.kraft import DIRECTORY
 from minibroker.metadata.image import NO_LEADER
 from minibroker.security.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
 from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.metadata_records import FeatureLevelRecord
+from minibroker_protocol.metadata_records import ConfigRecord, FeatureLevelRecord, PartitionRecord, TopicRecord
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.directory import CLEAN_FILE
 from minibroker_storage.os_disk import OsDisk
@@ -189,15 +190,50 @@ def test_an_acl_that_is_not_known_here_refuses_the_start_with_an_authorizer(
 
 
 def test_the_transaction_version_of_kafka_is_taken_over(tmp_path: Path) -> None:
-    level = FeatureLevelRecord(name="transaction.version", feature_level=1)
-    kept = bytes((1, 12, 0)) + bytes(level.encode(0))
-    log = tmp_path / DIRECTORY / "00000000000000000000.log"
-    log.parent.mkdir()
-    log.write_bytes(bytes(build_batch([Record(0, NOW_MS, None, kept)])))
+    metadata_of(tmp_path, FeatureLevelRecord(name="transaction.version", feature_level=1))
     for _ in range(2):
         cluster = start(tmp_path)
         assert cluster.broker.image.feature("transaction.version") == 1
         cluster.stop()
+
+
+def metadata_of(directory: Path, *records: Data) -> None:
+    """Make Kafka's metadata log."""
+    values = [bytes((1, record.__record_type__, 0)) + bytes(record.encode(0)) for record in records]
+    log = directory / DIRECTORY / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(bytes(build_batch([Record(i, NOW_MS, None, value) for i, value in enumerate(values)])))
+
+
+def test_records_in_tiered_storage_are_said_to_be_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metadata_of(
+        tmp_path,
+        TopicRecord(name="cold", topic_id=b"\1" * 16),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=b"\1" * 16,
+            replicas=[1],
+            isr=[1],
+            removing_replicas=[],
+            adding_replicas=[],
+            directories=[],
+        ),
+        ConfigRecord(resource_type=2, resource_name="cold", name="remote.storage.enable", value="true"),
+    )
+    cluster = start(tmp_path)
+    assert cluster.broker.image.topics["cold"].configs == {}
+    assert "1 topic(s) have tiered storage (cold): records that are only there are not served" in caplog.text
+    cluster.stop()
+    caplog.clear()
+    start(tmp_path).stop()
+    assert "tiered" not in caplog.text
+
+
+def test_a_topic_whose_partitions_the_metadata_lack_is_none(tmp_path: Path) -> None:
+    metadata_of(tmp_path, TopicRecord(name="cut", topic_id=b"\1" * 16))
+    cluster = start(tmp_path)
+    assert "cut" not in cluster.broker.image.topics
+    cluster.stop()
 
 
 # -- partitions elsewhere --------------------------------------------------------------------------------------------
