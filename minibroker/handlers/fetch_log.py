@@ -204,6 +204,8 @@ def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
 async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> None:
     """Hold the answer until enough bytes can be read, `max_wait_ms` has passed (DelayedFetch), or the client is gone:
     the time is its choice, so requests of clients that left would add up."""
+    if ctx.connection.gone:  # while its request was decoded, or read the logs
+        return
     enough: Deferred[None] = Deferred()
     partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
     partitions += fetch.idle

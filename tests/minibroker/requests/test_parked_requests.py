@@ -9,6 +9,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker.broker.connection import ConnectionInfo
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.produce import ProduceRequest
@@ -30,9 +31,11 @@ def brokers() -> Iterator[ManyBrokers]:
 class Sent:
     """A request whose bytes only the broker refers to. released: sizes of the frames it gave back."""
 
-    def __init__(self, brokers: ManyBrokers, node_id: int, request: Request, version: int) -> None:
+    def __init__(
+        self, brokers: ManyBrokers, node_id: int, request: Request, version: int, *, gone: bool = False
+    ) -> None:
         self.released: list[int] = []
-        self.info = ConnectionInfo(release=lambda frame: self.released.append(len(frame)))
+        self.info = ConnectionInfo(gone=gone, release=lambda frame: self.released.append(len(frame)))
         self._buffer = brokers.frame(request, version)
         self.size = len(self._buffer)
         self.answer: Any = brokers.cluster.dispatcher(node_id).dispatch(memoryview(self._buffer), self.info)
@@ -90,3 +93,8 @@ def test_a_fetch_whose_client_left_waits_no_longer(brokers: ManyBrokers) -> None
     waiting.info.on_gone()
     assert waiting.answer.done
     assert waiting.info.on_gone is None
+
+
+def test_a_fetch_whose_client_left_before_its_turn_does_not_wait(brokers: ManyBrokers) -> None:
+    sent = Sent(brokers, 1, fetch(brokers), 12, gone=True)
+    assert not isinstance(sent.answer, Deferred) or sent.answer.done
