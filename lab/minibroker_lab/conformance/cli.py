@@ -30,7 +30,7 @@ from .cluster import ClusterUnderTest
 from .earlier import Earlier, difference, read
 from .failure import ConnectionClosed, ScenarioError, ScenarioFailed
 from .fit import Fits
-from .live import LiveReports
+from .live import REPORT, LiveReports
 from .order import by_phase
 from .repeats import merged, unsteady
 from .reports import BAD
@@ -42,7 +42,6 @@ from .session import Session
 from .weight import Weight
 
 PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
-_REPORT = "conformance"
 _STANDARD_ERROR = 2
 _COMMAND = "minibroker conformance"
 
@@ -125,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until", type=duration, default=30.0, metavar="S", help="seconds to wait for a polled step (30)"
     )
-    add_report_arguments(parser, _REPORT)
+    add_report_arguments(parser, REPORT)
     parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print only failures, scenarios that were not run, and the counts"

@@ -14,7 +14,8 @@ from .reports import makers
 from .results import Result, Status, Verdict
 from .scenario import Scenario
 
-_NAME: Final = "conformance"
+REPORT: Final = "conformance"
+"""Name of the files, without ending."""
 EVERY_SECONDS: Final = 1.0
 _NOT_YET = "the run had not come to it"
 
@@ -47,4 +48,4 @@ class LiveReports:
         known = {result.scenario.name for result in verdict.results}
         left = [Result(one, Status.NOT_RUN, _NOT_YET) for one in self._scenarios if one.name not in known]
         whole = replace(verdict, results=[*verdict.results, *left])
-        return write_reports(self._kinds, self._directory, _NAME, makers(whole))
+        return write_reports(self._kinds, self._directory, REPORT, makers(whole))

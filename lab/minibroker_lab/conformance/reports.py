@@ -82,13 +82,14 @@ def as_junit(verdict: Verdict) -> str:
 def _case(result: Result) -> JunitCase:
     failed = result.outcome is Status.FAILED
     passed = result.outcome is Status.PASSED
+    skipped = f"not reached: {result.cause}" if result.cause else result.why
     return JunitCase(
         result.scenario.group,
         result.scenario.name,
         result.seconds,
         failure=result.why if failed else None,
         weight=result.weight.value if result.weight else "",
-        skipped=None if failed or passed else result.why,
+        skipped=None if failed or passed else skipped,
         detail="\n".join(filter(None, [result.scenario.why, result.breach.promise if result.breach else ""])),
         said="\n".join([*result.lawful, *result.noted]),
     )
