@@ -28,6 +28,7 @@ from website.markdown_pages import DeadLink, Pages
 
 from minibroker_lab.conformance.results import Result, Status
 from minibroker_lab.conformance.scenario import KAFKA, Scenario, bundled
+from minibroker_lab.conformance.weight import RECOVERY
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +154,24 @@ def test_a_run_without_a_scenario_ends_the_build() -> None:
     passed = {one.name: "passed" for one in bundled() if one is not scenario}
     with pytest.raises(KeyError, match=scenario.name):
         answers.page([RecordedRun("other", "1", "by hand", "2026-01-01", KAFKA, 1, passed)])
+
+
+def test_where_a_broker_stopped_answering_is_told_by_numbers() -> None:
+    """Nobody is to learn from the results which request ends somebody's broker."""
+    group = next(one for one in bundled() if "360-3" in one.proves).group
+    ended, *others = [one for one in bundled() if one.group == group]
+    results = [Result(one, Status.PASSED) for one in bundled() if one is not ended]
+    results.append(Result(ended, Status.FAILED, "the broker does not answer any more", breach=RECOVERY))
+    scenarios, counted, _ = recorded_runs.recorded(results)
+    assert counted == {group: {"passed": len(others), "failed (recovery)": 1}}
+    assert {one.name for one in bundled() if one.name not in scenarios} == {ended.name, *(one.name for one in others)}
+    run = RecordedRun("other", "1", "by hand", "2026-01-01", KAFKA, 2, scenarios, counted)
+    assert {run.outcome(one) for one in (ended, *others)} == {"counted"}
+    assert run.counts(bundled())["failed (recovery)"] == 1
+    assert "does not answer" not in answers.page([run]).body
+    page = recorded_runs.with_results("", [run])
+    assert f"| other | {len(bundled()) - 1} | 0 | 1 | 0 | 0 | 0 | 0 | 0 | once; silent in {group} |" in page
+    assert not re.search("does not answer|no response|closed by the broker", recorded_runs.DATA.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("missing", [True, False])

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ from restart import end, restart, start
 
 from minibroker.version import __version__
 from minibroker_lab.conformance.cluster import ClusterUnderTest
+from minibroker_lab.conformance.patience import Patience
 from minibroker_lab.conformance.results import Result, Status
 from minibroker_lab.conformance.runner import Options, ScenarioRun
 from minibroker_lab.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, Scenario, bundled
 from minibroker_lab.conformance.schedule import run_all
+from minibroker_lab.conformance.weight import RECOVERY
 
 START_SECONDS = 20.0
 JOBS = 4
@@ -55,15 +58,18 @@ class Peer:
 
     def cluster(self) -> ClusterUnderTest:
         """A cluster on a fresh process."""
+        cluster = ClusterUnderTest(self.start(), timeout=PEER.timeout, patience=PEER.patience)
+        cluster.wait_until_up(secrets.token_hex(3))
+        return cluster
+
+    def start(self) -> str:
+        """Bootstrap address of a fresh process."""
         self.end()
         self.starts += 1
         self._process = subprocess.Popen(
             self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        address = self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
-        cluster = ClusterUnderTest(address, timeout=PEER.timeout, patience=PEER.patience)
-        cluster.wait_until_up(secrets.token_hex(3))
-        return cluster
+        return self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
 
     def alive(self, cluster: ClusterUnderTest) -> bool:
         return cluster.answers() and self._process is not None and self._process.poll() is None
@@ -94,19 +100,26 @@ class Broker:
 
 def peer(name: str, scenarios: Sequence[Scenario]) -> Ran:
     """One scenario after the other; what a scenario needs beyond a plain broker, a peer has not."""
-    found: list[Result] = []
     with tempfile.TemporaryDirectory() as place:
         broker = Peer(*PEERS[name](Path(place)))
-        try:
-            cluster = broker.cluster()
-            for one in scenarios:
-                found.append(_alone(cluster, one, PEER, frozenset()))
-                if not broker.alive(cluster):
-                    print(f"{name} ended in {one.name}", flush=True)
-                    cluster = broker.cluster()
-        finally:
-            broker.end()
-    return found, broker.starts
+        return in_turn(broker, scenarios), broker.starts
+
+
+def in_turn(broker: Peer, scenarios: Sequence[Scenario]) -> list[Result]:
+    """On a fresh process, and on another one after each that ended."""
+    found: list[Result] = []
+    patience = Patience()
+    try:
+        cluster = broker.cluster()
+        for one in scenarios:
+            result = _alone(cluster, one, PEER, frozenset(), patience)
+            if not broker.alive(cluster):
+                result = Result(one, Status.FAILED, "the broker does not answer any more", breach=RECOVERY)
+                cluster = broker.cluster()
+            found.append(result)
+    finally:
+        broker.end()
+    return found
 
 
 def with_needs(
@@ -130,19 +143,30 @@ def _together(
 ) -> Iterator[Result]:
     """Several at once. A busy Kafka may answer one otherwise, where verifications met in one request: such a scenario
     is run again by itself."""
-    results = run_all([_run(cluster, one, options) for one in scenarios], frozenset({have}), JOBS)
+    results = run_all([run_of(cluster, one, options) for one in scenarios], frozenset({have}), JOBS)
     for result in list(map(_said, results)):
         failed = result.outcome is Status.FAILED
         yield _alone(cluster, result.scenario, options, frozenset({have})) if failed else result
 
 
-def _alone(cluster: ClusterUnderTest, scenario: Scenario, options: Options, have: frozenset[str]) -> Result:
-    (result,) = run_all([_run(cluster, scenario, options)], have, 1)
+def _alone(
+    cluster: ClusterUnderTest,
+    scenario: Scenario,
+    options: Options,
+    have: frozenset[str],
+    patience: Patience | None = None,
+) -> Result:
+    (result,) = run_all([run_of(cluster, scenario, options, patience)], have, 1)
     return _said(result)
 
 
-def _run(cluster: ClusterUnderTest, scenario: Scenario, options: Options) -> ScenarioRun:
-    return ScenarioRun(cluster, scenario, f"{secrets.token_hex(3)}-0", options, lambda: time.time_ns() // 1_000_000)
+def run_of(
+    cluster: ClusterUnderTest, scenario: Scenario, options: Options, patience: Patience | None = None
+) -> ScenarioRun:
+    token = f"{secrets.token_hex(3)}-0"
+    return ScenarioRun(
+        cluster, scenario, token, options, lambda: time.time_ns() // 1_000_000, patience=patience or Patience()
+    )
 
 
 def _said(result: Result) -> Result:
@@ -196,6 +220,8 @@ _SERVE = "`minibroker serve{}`, with what a scenario needs"
 BROKERS: dict[str, Broker] = {
     "kafka-4.4.0": _apache_kafka("4.4.0"),
     "kafka-4.3.1": _apache_kafka("4.3.1"),
+    "kafka-4.0.1": _apache_kafka("4.0.1"),
+    "kafka-3.9.1": _apache_kafka("3.9.1"),
     "minibroker-kafka": Broker(
         "minibroker `kafka`",
         lambda: __version__,
@@ -230,22 +256,32 @@ def record(name: str, *, missing: bool) -> None:
     """Run the suite, or what is missing of it, and keep the results."""
     broker = BROKERS[name]
     began = time.monotonic()
-    known = {one.broker: one for one in recorded_runs.load()}
-    names = {one.name for one in bundled()}
-    last = known[broker.label].scenarios if missing and broker.label in known else {}
-    before = {name: text for name, text in last.items() if name in names}
-    asked = [one for one in bundled() if broker.expect in one.only and one.name not in before]
+    last = next((one for one in recorded_runs.load() if missing and one.broker == broker.label), None)
+    own = [one for one in bundled() if broker.expect in one.only]
+    sizes = Counter(one.group for one in own)
+    # Of a group that is told by numbers nobody can say which scenario is new.
+    counted = {} if last is None else {key: its for key, its in last.counted.items() if sum(its.values()) == sizes[key]}
+    before = {} if last is None else {one.name: last.scenarios[one.name] for one in own if one.name in last.scenarios}
+    asked = [one for one in own if one.name not in before and one.group not in counted]
     found, starts = broker.run([one for one in asked if "slow" not in one.tags])
     found += [Result(one, Status.SKIPPED, "it takes minutes") for one in asked if "slow" in one.tags]
-    known[broker.label] = RecordedRun(
+    scenarios, silent, broken = recorded_runs.recorded(found)
+    for one in own:
+        if one.name in before and one.group in silent:
+            outcome = before.pop(one.name).partition(":")[0]
+            silent[one.group][outcome] = silent[one.group].get(outcome, 0) + 1
+    run = RecordedRun(
         broker.label,
         broker.version(),
         broker.how,
         datetime.datetime.now(datetime.UTC).date().isoformat(),
         broker.expect,
         starts,
-        {**before, **{one.scenario.name: recorded_runs.told(one) for one in found}},
+        {**before, **scenarios},
+        {**counted, **silent},
+        broken if last is None else dict(Counter(last.broken) + Counter(broken)),
     )
+    known = {one.broker: one for one in recorded_runs.load()} | {broker.label: run}
     recorded_runs.save([known[one.label] for one in BROKERS.values() if one.label in known])
     counts = ", ".join(f"{sum(one.outcome is status for one in found)} {status.value}" for status in Status)
     print(f"{broker.label}: {counts} in {time.monotonic() - began:.0f} s, started {starts} times")

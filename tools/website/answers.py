@@ -61,8 +61,9 @@ def _overview(runs: list[RecordedRun], proving: Mapping[str, list[Scenario]]) ->
         lines.append(f'<tr><td><a href="#row-{escape(row)}">{escape(row)}</a></td>{cells}</tr>')
     head = "".join(f"<th>{_label(one)}</th>" for one in runs)
     about = (
-        "<p>Scenarios passed / run of each row; –: the broker does not serve what the row's scenarios use, or none of"
-        " them is about what it was held against.</p>"
+        "<p>Scenarios passed / run of each row; –: the broker does not serve what the row's scenarios use, none of"
+        " them is about what it was held against, or it stopped answering in their group, which is told by numbers"
+        " only.</p>"
     )
     return (
         f'{about}<table id="overview"><thead><tr><th>row</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'

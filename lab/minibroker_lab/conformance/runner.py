@@ -108,6 +108,7 @@ class ScenarioRun:
     _where: str = ""
     _found: list[tuple[str, Breach | None]] = field(default_factory=list)
     _produced: set[str] = field(default_factory=set)
+    _written: set[str] = field(default_factory=set)
     _neighbours: bool = False
     _unseen: bool = False
     _answered: str = ""
@@ -288,6 +289,7 @@ class ScenarioRun:
             body = request_body(step.api, self._version(step), step.options, self.variables, self.now_ms)
         if step.api in _JOINING:
             self.unended.update(transactional_ids(body))
+            self._written.update(transactional_ids(body))
         connection = self._connection(step.get("conn", "main"), router.address(step, body))
         connection.correlation_id = header.get("correlationId", connection.correlation_id + 1)
         frame = encode_request(
@@ -452,7 +454,9 @@ class ScenarioRun:
         request = resolve(step.get("req") or {}, self.variables)
         wanted, got = resolve(expected, self.variables), lookup(response, path, self.variables)
         api = step.api or self._answered
-        return Difference(api, path, wanted, got, request, response, repeated=self._batch(step) in self._produced)
+        repeated = self._batch(step) in self._produced
+        written = request.get("transactionalId") in self._written
+        return Difference(api, path, wanted, got, request, response, repeated, written)
 
     def _batch(self, step: Step) -> str:
         return batch_key(resolve({key: step.get(key) for key in ("at", "batch")}, self.variables))
@@ -493,6 +497,8 @@ class ScenarioRun:
             wrongs.append((wrong, difference))
         if batch := self._batch(step):
             self._produced.add(batch)
+        if step.api == "EndTxn" and response.get("errorCode") == "NONE":
+            self._written.discard(resolve(step.get("req") or {}, self.variables).get("transactionalId", ""))
         if wrongs:
             self._judge(step, wrongs)
 

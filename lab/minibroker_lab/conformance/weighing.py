@@ -24,7 +24,8 @@ from .weight import CODE, DETAIL, RECOVERY, Breach, Weight, heaviest
 
 class Difference(NamedTuple):
     """A field that is not as expected, with both values at `path`. api: of the request; request: its fields as the
-    scenario has them; response: all of it. repeated: a Produce that was sent before."""
+    scenario has them; response: all of it. repeated: a Produce that was sent before. written: the transactional id
+    wrote something that its client has not ended."""
 
     api: str
     path: str
@@ -33,6 +34,7 @@ class Difference(NamedTuple):
     request: Mapping[str, Any] = {}
     response: Any = None
     repeated: bool = False
+    written: bool = True
 
 
 _OWN_PROMISES: Final = {
@@ -304,7 +306,7 @@ def _of_code(difference: Difference, expected: str, got: str) -> Breach:
     api = difference.api
     if got == _NONE:
         broken = _ACCEPTED.get((api, expected))
-        if broken == "false-commit" and not difference.request.get("committed"):
+        if broken == "false-commit" and not (difference.written and difference.request.get("committed")):
             broken = None
         if broken is not None:
             return breaks(broken)

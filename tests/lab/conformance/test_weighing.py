@@ -62,9 +62,14 @@ def test_codes_weigh_by_what_a_client_does(api: str, expected: str, got: str, br
     assert of(api, "..errorCode", expected, got) == breach
 
 
-@pytest.mark.parametrize(("committed", "weight"), [(True, Weight.EXACTLY_ONCE), (False, Weight.CODE)])
-def test_a_commit_that_is_none(committed: bool, weight: Weight) -> None:
-    assert of("EndTxn", "errorCode", "INVALID_TXN_STATE", "NONE", {"committed": committed}).weight is weight
+@pytest.mark.parametrize(
+    ("committed", "written", "weight"),
+    [(True, True, Weight.EXACTLY_ONCE), (False, True, Weight.CODE), (True, False, Weight.CODE)],
+)
+def test_a_commit_that_is_none(committed: bool, written: bool, weight: Weight) -> None:
+    """Of what was written, not of nothing."""
+    breach = of("EndTxn", "errorCode", "INVALID_TXN_STATE", "NONE", {"committed": committed}, written=written)
+    assert breach.weight is weight
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from scripted_broker import ScriptedBroker, scripted_broker
 
 from minibroker_lab.conformance import cli
 from minibroker_protocol.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
     EndTxnRequest,
@@ -112,6 +114,17 @@ def test_a_light_difference_hides_no_heavy_one(
     assert sum(isinstance(request, HeartbeatRequest) for request, _ in broker.requests) == 1, (
         "what was accepted ends it"
     )
+
+
+def test_a_commit_of_what_is_gone_weighs_more_than_one_of_nothing(
+    broker: ScriptedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.handlers[AddOffsetsToTxnRequest] = lambda request, version: AddOffsetsToTxnResponse(error_code=0)
+    add = "{call: AddOffsetsToTxn v3, req: {transactionalId: x, producerId: 1, producerEpoch: 0, groupId: g}}"
+    refused = END % ("true", "INVALID_TXN_STATE")
+    run(broker, tmp_path, f"{add}, {refused}", f"{add}, {END % ('true', 'NONE')}, {refused}")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("]")[0] for line in lines[:2]] == ["FAIL s0 [exactly-once", "FAIL s1 [code"]
 
 
 def test_a_light_difference_of_the_set_up_is_noted(
