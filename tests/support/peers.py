@@ -102,13 +102,12 @@ def peer(name: str, scenarios: Sequence[Scenario]) -> Ran:
     """One scenario after the other; what a scenario needs beyond a plain broker, a peer has not."""
     with tempfile.TemporaryDirectory() as place:
         broker = Peer(*PEERS[name](Path(place)))
-        return in_turn(broker, scenarios), broker.starts
+        return in_turn(broker, scenarios, Patience()), broker.starts
 
 
-def in_turn(broker: Peer, scenarios: Sequence[Scenario]) -> list[Result]:
+def in_turn(broker: Peer, scenarios: Sequence[Scenario], patience: Patience) -> list[Result]:
     """On a fresh process, and on another one after each that ended."""
     found: list[Result] = []
-    patience = Patience()
     try:
         cluster = broker.cluster()
         for one in scenarios:

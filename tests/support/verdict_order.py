@@ -83,8 +83,9 @@ def _runner(name: str) -> Iterator[Run]:
         return
     with tempfile.TemporaryDirectory() as place:
         program = PEERS[name](Path(place))
+        patience = Patience()
         # One after the other: when it dies, it comes back at another address.
-        yield lambda scenarios, jobs: iter(in_turn(Peer(*program), scenarios))
+        yield lambda scenarios, jobs: iter(in_turn(Peer(*program), scenarios, patience))
 
 
 @contextmanager
