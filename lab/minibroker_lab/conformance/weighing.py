@@ -210,11 +210,14 @@ def weigh_answer(differences: Sequence[Difference]) -> list[Breach]:
     ]
 
 
-def lawful(difference: Difference) -> bool:
-    """Whether every broker may answer so: no list of aborted transactions in either form, and a new instance that gets
-    its epoch at once where Kafka lets it ask again."""
-    if _field(difference.path) == "abortedTransactions":
-        return _is_nothing(difference.expected) and _is_nothing(difference.got)
+def is_empty_list(difference: Difference) -> bool:
+    """Whether both sides have no aborted transactions, in one of the two forms that clients read alike."""
+    both = difference.expected, difference.got
+    return _field(difference.path) == "abortedTransactions" and all(map(_is_nothing, both))
+
+
+def is_done_at_once(difference: Difference) -> bool:
+    """Whether a new instance gets its epoch where Kafka lets it ask again, which every broker may do."""
     waits = difference.api == "InitProducerId" and _is_code(difference.path) and difference.expected == _WAIT
     return waits and difference.got == _NONE and "producerEpoch" not in difference.request
 

@@ -15,6 +15,8 @@ from minibroker_protocol.messages import (
     ApiVersionsResponse,
     EndTxnRequest,
     EndTxnResponse,
+    FetchRequest,
+    FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     InitProducerIdRequest,
@@ -169,6 +171,27 @@ def test_what_nobody_waited_for_may_be_under_way(broker: ScriptedBroker, tmp_pat
     commit = END % ("true", "NONE")
     assert run(broker, tmp_path, f"{commit}, {STATE % ('until', 'CompleteCommit')}, {commit}") == 0
     assert codes == []
+
+
+def test_a_new_instance_gets_its_epoch_at_once(broker: ScriptedBroker, tmp_path: Path) -> None:
+    waits = "{errorCode: CONCURRENT_TRANSACTIONS, producerId: -1, producerEpoch: -1}"
+    new = f"{{call: InitProducerId v4, req: {{transactionalId: x}}, expect: {waits}}}"
+    owner = new.replace("x}", "x, producerId: 1, producerEpoch: 7}")
+    assert run(broker, tmp_path, new) == 0
+    assert run(broker, tmp_path, owner) == 1
+
+
+def test_no_list_in_either_form_and_nothing_more(
+    broker: ScriptedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = FetchResponse.FetchableTopicResponse
+    part = FetchResponse.PartitionData(partition_index=0, high_watermark=5, aborted_transactions=None, records=None)
+    broker.handlers[FetchRequest] = lambda request, version: FetchResponse(responses=[kind(partitions=[part])])
+    fetch = "{call: Fetch v11, req: {topics: []}, expect: {..abortedTransactions: [], ..highWatermark: %d}}"
+    assert run(broker, tmp_path, fetch % 5, fetch % 6) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["ok s0", "     lawful: step 1 (Fetch v11): ..abortedTransactions is None, in Kafka []"]
+    assert lines[2].startswith("FAIL s1 [code]: step 1 (Fetch v11): field ..highWatermark")
 
 
 def test_an_answer_that_comes_sooner(
