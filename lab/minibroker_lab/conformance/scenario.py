@@ -388,8 +388,10 @@ def _steps(entries: list[Any], where: str, prefix: str, *, any_version: bool = F
 
 
 def _with_set_up(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The first steps that repeat or keep an answer for later ones are set-up too, if all they ask for is a success."""
-    count = len(list(takewhile(_only_prepares, steps[:-1])))
+    """The first steps that repeat or keep an answer for later ones are set-up too, if all they ask for is a success;
+    not the last one but for looks at a state."""
+    calls = [number for number, step in enumerate(steps) if step.api != _STATES] or [len(steps) - 1]
+    count = len(list(takewhile(_only_prepares, steps[: calls[-1]])))
     return (*(replace(step, set_up=True) for step in steps[:count]), *steps[count:])
 
 

@@ -75,4 +75,6 @@ def test_a_failure_behind_the_set_up_is_one(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_last_step_is_never_set_up() -> None:
     assert [one.name for one in bundled() if one.steps[-1].set_up] == []
+    (last_but_looks,) = [one for one in bundled() if one.name == "empty-init-last"]
+    assert [step.set_up for step in last_but_looks.steps[-3:]] == [True, False, False]
     assert sum(one.steps[0].set_up for one in bundled()) > 200
