@@ -78,23 +78,20 @@ def _default(known: Field[Any]) -> object:
 def _class(kind: type) -> str:
     lines = [f"### {kind.__name__}", "", _text(kind), ""]
     if "__init__" in vars(kind) and kind.__name__ == "Minibroker":
-        given = _signature(kind.__init__).replace("\\|", "|")  # type: ignore[misc]
+        given = _signature(kind.__init__)  # type: ignore[misc]
         lines += [f"`{kind.__name__}{given}`", ""]
     if is_dataclass(kind):
         return "\n".join([*lines, *(f"- `{field.name}`: `{field.type}`" for field in fields(kind))]) + "\n"
     from minibroker.control.client import State
 
-    lines += ["| | |", "|---|---|"]
     for name, member in vars(kind).items():
         if name.startswith("_") or (kind.__name__ == "RunningCluster" and name in vars(State)):
             continue
         if isinstance(member, property):
-            lines.append(
-                f"| `.{name}` → `{_type(inspect.signature(member.fget).return_annotation)}` | {_doc(member)} |"
-            )  # type: ignore[arg-type]
+            lines.append(f"- `.{name}` → `{_type(inspect.signature(member.fget).return_annotation)}`: {_doc(member)}")  # type: ignore[arg-type]
         elif inspect.isfunction(member) and name.removesuffix("_async") not in vars(kind).keys() - {name}:
             awaited = "await " if inspect.iscoroutinefunction(member) else ""
-            lines.append(f"| `{awaited}.{name}{_signature(member)}` | {_doc(member)} |")
+            lines.append(f"- `{awaited}.{name}{_signature(member)}`: {_doc(member)}")
     return "\n".join(lines) + "\n"
 
 
@@ -115,11 +112,11 @@ def _signature(function: Any) -> str:
 
 
 def _type(annotation: Any) -> str:
-    return str(annotation).replace("|", "\\|")
+    return str(annotation)
 
 
 def _doc(member: Any) -> str:
-    return _cell(" ".join((inspect.getdoc(member) or "").split()))
+    return _plain(" ".join((inspect.getdoc(member) or "").split()))
 
 
 def _text(kind: type) -> str:

@@ -150,11 +150,12 @@ def addresses_table() -> str:
 
 
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
-    lines = [f"### {title} settings", "", "| name | default | meaning |", "|---|---|---|"]
+    lines = [f"### {title} settings", ""]
     for key in keys:
         default = key.format(key.default)
         shown = f"– ({key.type.name.lower()})" if default is None else f"`{default}`"
-        lines.append(f"| `{key.name}`{'*' if key.dynamic else ''} | {shown} | {key.doc} |")
+        star = "\\*" if key.dynamic else ""
+        lines.append(f"- `{key.name}`{star} {shown}: {key.doc}")
     return "\n".join(lines) + "\n"
 
 
