@@ -106,7 +106,7 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     if records is None or len(records) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
     if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
-        header = _header(records)
+        header = _parsed(records)
         if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; anything else is looked at below
             if api_version < _FIRST_VERSION_WITH_ZSTD:
                 _refuse_codec(header, api_version)
@@ -125,6 +125,10 @@ def _header(records: Buffer) -> BatchHeader:
     magic = records[_SIZE_UP_TO_MAGIC - 1]
     if magic < MAGIC:
         raise ApiError(ErrorCode.INVALID_RECORD, f"record batch v2: magic is {magic} at position 0")
+    return _parsed(records)
+
+
+def _parsed(records: Buffer) -> BatchHeader:
     try:
         return parse_header(records)
     except CorruptBatch as exc:

@@ -37,6 +37,7 @@ _SMALLEST_RECORD = 7
 _LONGER = 64
 _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(256))
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
+_LATEST = 1 << 63
 _FEW = 24
 """Fewer records than this are not worth looking for runs."""
 _MANY = 2048
@@ -188,7 +189,9 @@ def validate_records(
     if fixed_time:
         walk.max_timestamp = header.max_timestamp
     elif count > 0:
-        walk.max_timestamp, walk.max_timestamp_index = as_int64(base + walking.best), walking.best_index
+        latest = base + walking.best
+        walk.max_timestamp = latest if 0 <= latest < _LATEST else as_int64(latest)
+        walk.max_timestamp_index = walking.best_index
     return walk
 
 
