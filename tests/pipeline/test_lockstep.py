@@ -75,7 +75,7 @@ def test_batches_that_add_up_are_not_walked_one_by_one(monkeypatch: pytest.Monke
 
     def walked_of(last: bytes) -> list[int]:
         walked.clear()
-        headers.scan_bytes(FACTS, "0.log", memoryview(bytes(log) + last), depth=RECORDS)
+        headers.scan_bytes(FACTS, f"{0:020d}.log", memoryview(bytes(log) + last), depth=RECORDS)
         return [position - len(log) for position in walked]
 
     last = uneven_log(1, random.Random(2))
