@@ -6,6 +6,7 @@ import gc
 import sys
 from importlib import import_module
 
+from minibroker.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.words import near
 from minibroker.output import say
 from minibroker.version import __version__
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.metadata import EntryPoint
     from typing import NoReturn
-
-EXIT_USAGE = 2
 
 
 class Command:
@@ -32,11 +31,11 @@ class Command:
 COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
     "trace": Command("minibroker.control.trace_command", "print the exchanges of a broker and its clients"),
-    "replay": Command("minibroker.client.replay", "send the requests of a trace to a broker"),
+    "replay": Command("minibroker.client.replay_command", "send the requests of a trace to a broker"),
     "control": Command("minibroker.control.command", "control faults, clock and state of a running broker"),
-    "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
+    "dump": Command("minibroker.inspection.dump_command", "print the files of a data directory"),
     "check": Command(
-        "minibroker.inspection.check", "verify a data directory, also a real Kafka's, without changing it"
+        "minibroker.inspection.check_command", "verify a data directory, also a real Kafka's, without changing it"
     ),
     "transactions": Command(
         "minibroker.client.transactions_command", "list, describe, commit, abort transactions of any broker"
@@ -85,7 +84,7 @@ def program(*before: str) -> NoReturn:
         run(lambda: _prepared(arguments), quick_end=arguments[:1] == ["serve"])
     except KeyboardInterrupt:  # before `run` was ready for it
         say("minibroker: interrupted", to=sys.stderr)
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def _version() -> str:
@@ -121,7 +120,7 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
 
 def _say(text: str) -> int:
     say(*text.splitlines())
-    return 0
+    return EXIT_OK
 
 
 def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[], int]:

@@ -24,13 +24,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn, TypeVar
 
+from minibroker.exit_codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_UNEXPECTED
 from minibroker.output import say
 
 T = TypeVar("T")
 
-EXIT_FAILED = 1
-EXIT_UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h: no command uses it for an answer
-EXIT_BROKEN_PIPE = 128 + 13
 TRACEBACK_VARIABLE = "MINIBROKER_TRACEBACK"
 SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, n))
 _STDOUT, _STDERR = 1, 2

@@ -27,7 +27,7 @@ from minibroker.cli import commands
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings, environment_config
 from minibroker.server.listener_config import listener_configs
-from minibroker_lab.conformance import cli as conformance
+from minibroker_lab.conformance import command as conformance
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = commands()

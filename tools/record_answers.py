@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.client.security import read_security
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.cluster import ClusterUnderTest
 from minibroker_lab.conformance.paths import plain
 from minibroker_lab.conformance.runner import Options, ScenarioRun

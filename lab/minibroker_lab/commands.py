@@ -7,7 +7,7 @@ from typing import Final
 from minibroker.cli import Command
 
 CONFORMANCE: Final = Command(
-    "minibroker_lab.conformance.cli", "compare any broker with recorded answers of Apache Kafka"
+    "minibroker_lab.conformance.command", "compare any broker with recorded answers of Apache Kafka"
 )
 DEMO: Final = Command("minibroker_lab.demo.command", "run an exactly-once loop and check its result")
 JUDGE: Final = Command(

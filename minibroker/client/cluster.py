@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
 from minibroker.client.connection import (
-    Address,
     BrokerFailed,
     Connection,
     ConnectionClosed,
     NotConnected,
     Throttled,
-    parse_address,
 )
 from minibroker.client.security import PLAINTEXT, LoginFailed, Security
+from minibroker.kernel.addresses import Address, parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode

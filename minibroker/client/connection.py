@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from minibroker.kernel.addresses import Address, parse_address
 from minibroker.kernel.words import reason
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -46,17 +47,8 @@ class Throttled(BrokerFailed):
         return str(self.args[0])
 
 
-Address = tuple[str, int]
 _LARGEST_RESPONSE = 200 * 1024 * 1024
 _RECEIVE_BYTES = 1 << 20
-
-
-def parse_address(text: str) -> Address:
-    """`host:port` or `[v6]:port`. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def servers(text: str) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minibroker.client.connection import Address, BrokerFailed, Connection
+from minibroker.client.connection import BrokerFailed, Connection
+from minibroker.kernel.addresses import Address
 from minibroker.kernel.extras import hint
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.security.sasl import MECHANISMS

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from minibroker.client.cluster import require
-from minibroker.client.connection import Address
 from minibroker.client.transactional import TRANSACTION_KEY, TransactionalClient
+from minibroker.kernel.addresses import Address
 from minibroker_protocol import messages as m
 
 NO_OFFSET: Final = -1

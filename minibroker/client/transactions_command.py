@@ -19,12 +19,12 @@ from minibroker.client.hanging import HANGING_AFTER_MS, OpenTransaction, end, fi
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import TransactionsClient
 from minibroker.controller.journal import JOURNAL, next_producer_id
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import fail
 from minibroker.output import printable, say, write_out
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _COMMAND = "minibroker transactions"
 
 Row = Mapping[str, Any]

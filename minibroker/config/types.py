@@ -7,6 +7,8 @@ from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from minibroker.kernel.addresses import Address, parse_address
+
 Value = bool | int | float | str | tuple[str, ...] | None
 
 # Python refuses to read a number of some thousand digits, with an error that is no ConfigError.
@@ -17,18 +19,12 @@ class ConfigError(ValueError):
     """An unknown key or an invalid value; the text is one line that names both."""
 
 
-def format_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_address(text: str, what: str) -> tuple[str, int]:
+def configured_address(text: str, what: str) -> Address:
     """``HOST:PORT``; port 0 is a free one. `what` names the address in the ConfigError for anything else."""
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{what} is HOST:PORT, not {text!r}")
-    return host, int(port)
+    try:
+        return parse_address(text, least_port=0)
+    except ValueError:
+        raise ConfigError(f"{what} is HOST:PORT, not {text!r}") from None
 
 
 class ConfigType(IntEnum):

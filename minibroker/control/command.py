@@ -9,13 +9,13 @@ from typing import Any
 
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.control.http_client import ControlError, HttpCaller
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
 from minibroker.kernel.words import fail
 from minibroker.output import say, write_out
 from minibroker_protocol.errors import ApiError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_ADDRESS = "127.0.0.1:9094"
 
 

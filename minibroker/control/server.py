@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
-from minibroker.config.types import format_address, parse_address
+from minibroker.config.types import configured_address
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.http_limits import BoundedHead, LimitedServer
 from minibroker.kernel.logs import get_logger
@@ -49,7 +50,7 @@ BeginCommand = Callable[[str, Mapping[str, Any]], Future[Any]]
 
 def parse_control(text: str) -> tuple[str, int]:
     """``HOST:PORT`` of the control API. Raises ConfigError."""
-    return parse_address(text, "the control address")
+    return configured_address(text, "the control address")
 
 
 class ControlServer:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
+from minibroker.control.command import add_connection_arguments, connect
 from minibroker.control.http_client import ControlError
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.arguments import duration, from_1, local_path
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, fail

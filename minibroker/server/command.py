@@ -13,8 +13,9 @@ import threading
 from typing import Any
 
 from minibroker.config.settings import environment_config, parse_assignment
-from minibroker.config.types import ConfigError, parse_address
+from minibroker.config.types import ConfigError, configured_address
 from minibroker.control import TOKEN_VARIABLE
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel import logs
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
@@ -27,7 +28,6 @@ from minibroker.server.signals import StopSignals
 
 log = get_logger(__name__)
 
-EXIT_OK, EXIT_FAILED, EXIT_BAD_CONFIG = 0, 1, 2
 LOAD_AHEAD_SECONDS = 1.0
 _DEFAULT_PORT = "9092"
 # What modules of Testcontainers wait for: Java's, Python's with ZooKeeper, Python's with KRaft.
@@ -103,13 +103,13 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         service = Service(_options(arguments))
     except ConfigError as error:
-        return fail(error, EXIT_BAD_CONFIG)
+        return fail(error, EXIT_USAGE)
     loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(service, arguments))
     except ConfigError as error:
-        return fail(error, EXIT_BAD_CONFIG)
+        return fail(error, EXIT_USAGE)
     except StartError as error:
         return fail(error, EXIT_FAILED)
     finally:
@@ -130,7 +130,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         control = parse_control(arguments.control)
     metrics = None
     if arguments.metrics:
-        metrics = parse_address(arguments.metrics, "the address of the metrics")
+        metrics = configured_address(arguments.metrics, "the address of the metrics")
     return make_options(
         host=arguments.host,
         brokers=arguments.brokers,

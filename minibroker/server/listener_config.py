@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
+from minibroker.kernel.addresses import parse_address
 from minibroker.security.protocols import SecurityProtocol, protocol_named
 
 # A file that Docker, or Podman, puts into every container.
@@ -68,15 +69,16 @@ def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
         if not text.strip():
             continue
         name, separator, address = text.strip().partition("://")
-        host, colon, port = address.rpartition(":")
-        if not separator or not colon or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(f"{key}: expected NAME://HOST:PORT, got {text.strip()!r}")
+        try:
+            parsed = parse_address(address if separator else "", least_port=0, any_host=True)
+        except ValueError:
+            raise ConfigError(f"{key}: expected NAME://HOST:PORT, got {text.strip()!r}") from None
         name = name.upper()
         if name == "CONTROLLER":
             continue
         if name in found:
             raise ConfigError(f"{key}: {name} is there twice")
-        found[name] = (host.strip("[]"), int(port))
+        found[name] = parsed
     return found
 
 

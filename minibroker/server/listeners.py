@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker.config.types import format_address
+from minibroker.kernel.addresses import format_address
 
 _BACKLOG = 128
 

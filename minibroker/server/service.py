@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from minibroker.cluster.cluster import Cluster
 from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.config.settings import Settings
-from minibroker.config.types import ConfigError, format_address
+from minibroker.config.types import ConfigError
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline

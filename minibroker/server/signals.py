@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_EXIT_SIGNALLED = 128
+from minibroker.exit_codes import EXIT_SIGNALLED
+
 # SIGBREAK is what Windows sends for Ctrl+Break, and the only one another process can send there.
 _NUMBERS = tuple(int(getattr(signal, n)) for n in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, n))
 
@@ -53,12 +54,12 @@ class StopSignals:
 
     def _python_handler(self, number: int, frame: Any) -> None:
         if self._asked:
-            self._exit_now(_EXIT_SIGNALLED + number)
+            self._exit_now(EXIT_SIGNALLED + number)
         self._loop.call_soon_threadsafe(self._signalled, number)
 
     def _signalled(self, number: int) -> None:
         if self._asked:
-            self._exit_now(_EXIT_SIGNALLED + number)
+            self._exit_now(EXIT_SIGNALLED + number)
             return
         self._asked = True
         self._stop()

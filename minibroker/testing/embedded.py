@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from minibroker.config.types import ConfigError, parse_address
+from minibroker.config.types import ConfigError, configured_address
 from minibroker.control.reading import Controlled
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
 from minibroker.testing import brokers_of_test
@@ -98,7 +98,7 @@ class Minibroker(Controlled):
                 topics=topics,
                 config=config,
                 not_yet=not_yet,
-                metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
+                metrics=None if metrics is None else configured_address(metrics, "the address of the metrics"),
                 page=page,
             )
             _check(self._options)  # at once, not only when started

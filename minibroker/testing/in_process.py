@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING
 
 from minibroker.config.settings import environment_of
-from minibroker.config.types import format_address
 from minibroker.control import TOKEN_VARIABLE
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.logs import get_logger
 from minibroker.server.options import Options, behaviour_arguments
 from minibroker.server.service import StartError

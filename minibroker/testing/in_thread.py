@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from minibroker.config.types import format_address
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.server.options import Options

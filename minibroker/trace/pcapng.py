@@ -10,6 +10,8 @@ import ipaddress
 import struct
 from typing import IO, Any
 
+from minibroker.kernel.addresses import Address, parse_address
+
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _MAGIC = 0x1A2B3C4D
 _LINK = {4: 228, 6: 229}
@@ -17,8 +19,6 @@ _SYN, _ACK, _PUSH = 0x02, 0x10, 0x08
 _MAX_PAYLOAD = 32_000
 _OPT_COMMENT, _OPT_END = 1, 0
 _INTERFACE_OF = {4: 0, 6: 1}
-
-Address = tuple[str, int]
 
 
 class PcapngWriter:
@@ -96,9 +96,9 @@ def _padded(data: bytes) -> bytes:
 
 
 def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
+    host, port = parse_address(text, least_port=0, any_host=True)
     try:
         ipaddress.ip_address(host)
     except ValueError:
         host = "127.0.0.1"  # a connection that is not a socket
-    return host, int(port)
+    return host, port

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from minibroker.client.topics import Position
-from minibroker.config.types import format_address, parse_address
+from minibroker.config.types import configured_address
+from minibroker.kernel.addresses import format_address
 from minibroker.output import say
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.rows import Finding, Log, LogFacts, Marker, Run, Span
@@ -121,7 +122,7 @@ def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], No
     if arguments.metrics is not None:
         from minibroker.metrics.server import MetricsServer
 
-        address = parse_address(arguments.metrics, "the address of the metrics")
+        address = configured_address(arguments.metrics, "the address of the metrics")
         metrics = MetricsServer(address, lambda: {0: follower.figures.samples()})
         notice(f"metrics={format_address(*metrics.address)}")
     told: set[str] = set()

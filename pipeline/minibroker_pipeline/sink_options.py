@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from minibroker.client.connection import parse_address
 from minibroker.client.security import Security
+from minibroker.kernel.addresses import parse_address
 from minibroker_pipeline.sink import Sink, SinkRefused, sink_errors
 from minibroker_protocol.records import Compression
 

@@ -8,7 +8,7 @@ import pytest
 from broker import start_minibroker
 from seeds import ROOT, SEEDS
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 

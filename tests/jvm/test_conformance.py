@@ -10,7 +10,7 @@ from leftovers import left_on, said_to_stay
 from real_kafka import RealKafka, real_kafka
 from restart import end, restart_command, start
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.scenario import KAFKA, bundled
 
 

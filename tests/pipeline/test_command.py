@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from minibroker.cli import main
 from minibroker.kernel import extras
-from minibroker_pipeline import command
-from minibroker_pipeline.command import add_arguments, as_of, engine_for, plan_of
+from minibroker_pipeline import audit_command as command
+from minibroker_pipeline.audit_command import add_arguments, as_of, engine_for, plan_of
 from minibroker_pipeline.files import Files, NotReadable
 from minibroker_pipeline.listing import list_directory
 from minibroker_pipeline.reading import read_part

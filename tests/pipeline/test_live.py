@@ -17,8 +17,8 @@ from minibroker.cli import main
 from minibroker.client.topics import LATEST
 from minibroker.client.transactional import BUMPS_EPOCH, Producer, TransactionalClient
 from minibroker.testing.embedded import Minibroker
-from minibroker_pipeline import command
-from minibroker_pipeline.command import plan_of
+from minibroker_pipeline import audit_command as command
+from minibroker_pipeline.audit_command import plan_of
 from minibroker_pipeline.follow import FollowingAudit
 from minibroker_pipeline.topics import TopicClient
 from minibroker_protocol.messages import (

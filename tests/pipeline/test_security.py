@@ -20,8 +20,8 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
-from minibroker.client.connection import parse_address
 from minibroker.client.security import Security, read_properties
+from minibroker.kernel.addresses import parse_address
 from minibroker.testing.embedded import Minibroker
 from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages.sasl import (

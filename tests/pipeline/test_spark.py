@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 pytest.importorskip("pyspark")
 
-from minibroker_pipeline import command  # noqa: E402
-from minibroker_pipeline.command import plan_of  # noqa: E402
+from minibroker_pipeline import audit_command as command  # noqa: E402
+from minibroker_pipeline.audit_command import plan_of  # noqa: E402
 from minibroker_pipeline.engine import SparkAudit, audit_here  # noqa: E402
 from minibroker_protocol.records import Record, build_batch  # noqa: E402
 

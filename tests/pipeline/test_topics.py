@@ -17,8 +17,9 @@ pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
-from minibroker_pipeline import command, topics
-from minibroker_pipeline.command import plan_of
+from minibroker_pipeline import audit_command as command
+from minibroker_pipeline import topics
+from minibroker_pipeline.audit_command import plan_of
 from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow import FollowingAudit, follow
 from minibroker_pipeline.topics import TopicClient, Topics

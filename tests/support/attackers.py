@@ -12,7 +12,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 
-from minibroker.client.connection import Address, Connection
+from minibroker.client.connection import Connection
+from minibroker.kernel.addresses import Address
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.headers import encode_request
 from minibroker_protocol.messages.fetch import FetchRequest

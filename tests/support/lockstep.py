@@ -33,8 +33,9 @@ from lockstep_requests import (
     symbol,
 )
 
-from minibroker.client.connection import Connection, ConnectionClosed, NoResponse, parse_address
+from minibroker.client.connection import Connection, ConnectionClosed, NoResponse
 from minibroker.handlers.table import apis
+from minibroker.kernel.addresses import parse_address
 from minibroker.requests.api import Api
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request

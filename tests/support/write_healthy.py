@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from free_ports import free_ports
 from real_kafka import RealKafka
 
-from minibroker.client.connection import Connection, parse_address
+from minibroker.client.connection import Connection
+from minibroker.kernel.addresses import parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader

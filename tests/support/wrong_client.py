@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from minibroker.client.connection import BrokerFailed, Connection, parse_address
+from minibroker.client.connection import BrokerFailed, Connection
+from minibroker.kernel.addresses import parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader

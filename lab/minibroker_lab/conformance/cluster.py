@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from minibroker.client.cluster import RETRIABLE, require
-from minibroker.client.connection import Address, Connection
+from minibroker.client.connection import Connection
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker.client.topics import LATEST, ReadingClient
+from minibroker.kernel.addresses import Address
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, EncodeError, ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minibroker.client.connection import Address
+from minibroker.kernel.addresses import Address
 
 from .cluster import ClusterUnderTest
 from .requests import targets

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from minibroker.client.connection import Address, Connection
+from minibroker.client.connection import Connection
+from minibroker.kernel.addresses import Address
 
 from .cluster import ClusterUnderTest
 from .failure import ConnectionClosed, Differs, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from minibroker.client.cluster import RETRIABLE
-from minibroker.client.connection import Address
+from minibroker.kernel.addresses import Address
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 

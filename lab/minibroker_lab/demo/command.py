@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.words import fail
@@ -54,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 when every record came out exactly once, 1 when not, 2 when the demo cannot run here."""
     if absent := missing(CLIENTS):
-        return fail(hint("the demo", *absent), 2)
+        return fail(hint("the demo", *absent), EXIT_USAGE)
     if options.bootstrap and (error := _unreachable(options.bootstrap)):
-        return fail(error, 2, "minibroker demo")
+        return fail(error, EXIT_USAGE, "minibroker demo")
     with _broker(options.bootstrap) as bootstrap:
         return _tell(bootstrap, options)
 
@@ -69,7 +70,8 @@ def _servers(text: str) -> str:
 
 def _unreachable(bootstrap: str) -> Exception | None:
     """Why no server accepts a connection, None when one does. A client would retry for ever."""
-    from minibroker.client.connection import Connection, NotConnected, parse_address
+    from minibroker.client.connection import Connection, NotConnected
+    from minibroker.kernel.addresses import parse_address
 
     error = None
     for server in bootstrap.split(","):
@@ -147,8 +149,8 @@ def _verdict(bootstrap: str, story: Story, progress: Progress) -> int:
         source, target = read_back(bootstrap, story.source, story.target)
     except Unreadable as failed:
         progress.event(f"the topics cannot be read back: {failed}")
-        return 1
+        return EXIT_FAILED
     progress.event("both topics are read back by aiokafka, read_committed")
     verdict = judge(source, target, story.fenced_producers, expected_fenced=EXPECTED_FENCED)
     say(*verdict.lines(), flush=True)
-    return 0 if verdict.exactly_once and complete else 1
+    return EXIT_OK if verdict.exactly_once and complete else EXIT_FAILED

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED
 from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.output import say
@@ -27,7 +28,6 @@ from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.trial import Task, try_out
 
-EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
 ALL = "all"
 _TIMEOUT_SECONDS = 120.0
 _MINUTES = 10.0

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from minibroker.config.types import ConfigError
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_SKIPPED, EXIT_UNDECIDED
 from minibroker.kernel.arguments import directory, from_1
 from minibroker.kernel.words import counted, reason
 from minibroker.output import say, write_out
@@ -24,7 +25,6 @@ from minibroker_lab.museum.cases import Case, CaseError, Measured, chosen, find,
 from minibroker_lab.museum.clients import ClientError, parse_client, program
 from minibroker_lab.museum.matrix import NAME, REPORTS, as_markdown, makers
 
-EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
 _LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"
 _KIP = "kip"

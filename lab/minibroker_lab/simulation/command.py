@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.arguments import from_1, local_path
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
@@ -66,10 +67,10 @@ def run(options: argparse.Namespace) -> int:
             try:
                 output_path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
             except OSError as error:
-                return fail(error, 2)
+                return fail(error, EXIT_USAGE)
         return status
     if options.trace is not None:
-        return fail("--trace goes with --seed", 2)
+        return fail("--trace goes with --seed", EXIT_USAGE)
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     each = cpu_s / options.seeds
     say(f"{counted(options.seeds, 'seed')} in {seconds:.1f} s, {each:.3f} s of CPU each")
     say(f"{len(broken)} of them with broken promises")
-    return 1 if broken else 0
+    return EXIT_FAILED if broken else EXIT_OK
 
 
 def _show(outcome: SeedResult, wanted: str) -> None:
@@ -146,7 +147,7 @@ def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
             say(line)
     say("")
     say(*verdict(outcome))
-    return 1 if outcome.broken else 0
+    return EXIT_FAILED if outcome.broken else EXIT_OK
 
 
 def as_trace(outcome: SeedResult) -> Trace:

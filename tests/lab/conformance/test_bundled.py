@@ -10,7 +10,7 @@ from leftovers import left_on, said_to_stay
 from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.results import Status
 from minibroker_lab.conformance.scenario import KAFKA, KIP, RESTART, Scenario, bundled, every_step
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from scripted_broker import SILENCE, ScriptedBroker, scripted_broker
 
-from minibroker_lab.conformance import cli, live
+from minibroker_lab.conformance import command as cli
+from minibroker_lab.conformance import live
 from minibroker_protocol.messages import HeartbeatRequest, HeartbeatResponse
 
 NONE, UNKNOWN = 0, 25

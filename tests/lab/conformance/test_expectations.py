@@ -12,7 +12,7 @@ import record_answers
 from record_answers import rewritten
 from scripted_broker import ScriptedBroker, scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.scenario import KAFKA
 from minibroker_protocol.messages import (
     ApiVersionsRequest,

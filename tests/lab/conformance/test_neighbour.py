@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minibroker import Minibroker
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 
 HEAD = "- {name: s, neighbour: true, steps: ["
 OWN_ID = "{call: InitProducerId v4, req: {transactionalId: $neighbour_id, transactionTimeoutMs: 60000}}"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from scripted_broker import CLOSE, ScriptedBroker, scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.scenario import bundled
 from minibroker_protocol.messages import (
     HeartbeatRequest,

@@ -3,7 +3,7 @@
 import pytest
 from scripted_broker import scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.order import Phase, by_phase, phase
 from minibroker_lab.conformance.scenario import bundled, parse
 

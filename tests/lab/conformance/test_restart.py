@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scripted_broker import scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_protocol.messages import HeartbeatRequest, HeartbeatResponse
 
 BEAT = "{call: Heartbeat v3, req: {groupId: g, generationId: 1, memberId: m}, expect: {errorCode: %s}}"

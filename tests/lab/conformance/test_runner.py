@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from scripted_broker import CLOSE, SILENCE, ScriptedBroker, plain_broker, scripted_broker
 
-from minibroker_lab.conformance import cli, patience
+from minibroker_lab.conformance import command as cli
+from minibroker_lab.conformance import patience
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,

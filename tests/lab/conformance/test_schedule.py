@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from restart import restart_command, restartable_minibroker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 
 pytestmark = pytest.mark.waits
 

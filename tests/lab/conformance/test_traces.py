@@ -14,7 +14,8 @@ from leftovers import left_on
 from minibroker import Minibroker
 from minibroker.control.client import Faults
 from minibroker.faults.actions import Close, Error, Hold
-from minibroker_lab.conformance import cli, traces
+from minibroker_lab.conformance import command as cli
+from minibroker_lab.conformance import traces
 from minibroker_lab.conformance.scenario import KAFKA, bundled
 from minibroker_protocol.errors import ErrorCode
 

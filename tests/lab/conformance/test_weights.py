@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scripted_broker import ScriptedBroker, scripted_broker
 
-from minibroker_lab.conformance import cli
+from minibroker_lab.conformance import command as cli
 from minibroker_protocol.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import contextlib
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 
@@ -79,9 +81,25 @@ def test_what_is_typed_wrong_is_one_line_that_names_it(
     assert f"{said} (see minibroker" in line
 
 
+def a_number_may_be(value: ast.expr) -> bool:
+    values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    return any(isinstance(one, ast.Constant) and type(one.value) is int for one in values)
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_has_its_parts(name: str) -> None:
     module = import_module(commands()[name].module)
+    last = module.__name__.rpartition(".")[2]
+    assert last == "command" or last.endswith("_command")
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    statuses = [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Return) and node.value is not None and a_number_may_be(node.value))
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "fail" and any(map(a_number_may_be, node.args)))
+    ]
+    assert statuses == [], "exit statuses are those of minibroker.exit_codes"
     module.add_arguments(argparse.ArgumentParser())
     assert callable(module.run)
 

@@ -353,7 +353,7 @@ def test_what_is_ignored_stays_ignored(silent: Silent, tmp_path: Path) -> None:
 
 def test_an_error_that_no_command_expects_is_one_line(tmp_path: Path) -> None:
     code = (
-        "import sys, minibroker.inspection.dump as d; d.run = lambda arguments: 1 / 0;"
+        "import sys, minibroker.inspection.dump_command as d; d.run = lambda arguments: 1 / 0;"
         "sys.argv[1:] = ['dump', 'x']; from minibroker.cli import program; program()"
     )
     for variables, lines in (({}, 1), ({"MINIBROKER_TRACEBACK": "1"}, 8)):
@@ -377,7 +377,7 @@ def test_an_error_that_no_command_expects_is_one_line(tmp_path: Path) -> None:
 def test_what_the_process_lacks_is_named(raised: str, said: str, tmp_path: Path) -> None:
     """Also where it leads to another error on the way out."""
     code = (
-        "import os, sys, minibroker.inspection.dump as d\n"
+        "import os, sys, minibroker.inspection.dump_command as d\n"
         f"def run(arguments):\n  try:\n    raise {raised}\n  finally:\n    raise RuntimeError('not closed')\n"
         "d.run = run; sys.argv[1:] = ['dump', 'x']\nfrom minibroker.cli import program; program()"
     )

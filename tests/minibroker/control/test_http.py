@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from minibroker.cli import main
-from minibroker.client.connection import parse_address
 from minibroker.control.commands import all_commands
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
 from minibroker.control.server import ControlServer, parse_control
 from minibroker.faults import FaultError
+from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.http_limits import MAX_HEAD_BYTES, ConnectionLimit
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner

@@ -16,10 +16,11 @@ from seed_client import GROUP, ID, OK, TOPIC, SeedClient
 
 from minibroker import Minibroker
 from minibroker.cli import main
-from minibroker.client.connection import Connection, parse_address
+from minibroker.client.connection import Connection
 from minibroker.control import read_commands
 from minibroker.control.commands import Commands
 from minibroker.faults import FaultError
+from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.deferred import Deferred
 from minibroker.testing.in_process import ChildRunner
 from minibroker_protocol.errors import ApiError, ErrorCode

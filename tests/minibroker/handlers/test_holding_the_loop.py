@@ -15,7 +15,8 @@ from long_batches import GZIP, NOW, batch_of, equal_deltas, many_headers, withou
 from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
-from minibroker.client.connection import Connection, parse_address
+from minibroker.client.connection import Connection
+from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
-from minibroker.client.connection import ConnectionClosed, parse_address
+from minibroker.client.connection import ConnectionClosed
 from minibroker.client.security import Security
 from minibroker.handlers.table import apis
+from minibroker.kernel.addresses import parse_address
 from minibroker.requests.answered_errors import errors_in
 from minibroker.security.create_authorizer import STANDARD
 from minibroker_protocol import messages as m

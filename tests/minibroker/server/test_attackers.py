@@ -12,8 +12,9 @@ from attackers import Attackers, Waiting
 from tls_files import LOCALHOST, trusting
 
 from minibroker import Minibroker
-from minibroker.client.connection import Address, Connection, parse_address
+from minibroker.client.connection import Connection
 from minibroker.client.security import Security
+from minibroker.kernel.addresses import Address, parse_address
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server import service
 from minibroker.server.edge import Limits

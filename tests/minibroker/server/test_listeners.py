@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from minibroker.config.settings import Settings
-from minibroker.config.types import format_address
+from minibroker.kernel.addresses import format_address
 from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
 from minibroker.server.ports import BrokerPorts
 

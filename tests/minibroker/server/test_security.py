@@ -21,8 +21,9 @@ from golden import unpack
 
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.cli import main
-from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed, parse_address
+from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed
 from minibroker.client.security import PLAINTEXT, Security
+from minibroker.kernel.addresses import parse_address
 from minibroker.security.certificate_names import subject_name
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode

@@ -13,8 +13,9 @@ import pytest
 from faulty import FaultyCluster
 
 from minibroker import Minibroker
-from minibroker.client.connection import BrokerFailed, parse_address
+from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import Security
+from minibroker.kernel.addresses import parse_address
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker.trace.pcapng import PcapngWriter

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel.arguments import from_1
 from minibroker.kernel.demo_progress import Progress
 from minibroker.kernel.extras import hint, missing
@@ -40,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit status. 0: each order became one payment, and the audit found nothing; 1: otherwise; 2: could not run."""
     if absent := missing(("pyspark", "pandas", "pyarrow", "numpy")):
-        return fail(hint("the demo", *absent), 2, "minibroker pipeline")
+        return fail(hint("the demo", *absent), EXIT_USAGE, "minibroker pipeline")
     if arguments.orders < _LEAST:
-        return fail(f"--orders {arguments.orders}: at least {_LEAST}", 2, "minibroker pipeline")
+        return fail(f"--orders {arguments.orders}: at least {_LEAST}", EXIT_USAGE, "minibroker pipeline")
     from minibroker.program import whole
     from minibroker.server.temporary_directory import TemporaryDirectory
     from minibroker.testing.embedded import Minibroker
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(directory.remove)
             return _Demo(broker, spark, Path(directory.path), arguments).run()
     except NoJava as error:
-        return fail(error, 2, "minibroker pipeline")
+        return fail(error, EXIT_USAGE, "minibroker pipeline")
 
 
 @contextlib.contextmanager
@@ -169,7 +170,7 @@ class _Demo:
             path.unlink(missing_ok=True)
 
     def _judge(self) -> int:
-        from minibroker_pipeline.command import add_arguments, audit_path, plan_of
+        from minibroker_pipeline.audit_command import add_arguments, audit_path, plan_of
         from minibroker_pipeline.folder import write_file
         from minibroker_pipeline.report import lines, page
 
@@ -187,4 +188,4 @@ class _Demo:
             write_file(self._html, page(audit))
         verdict = "each exactly once" if once else "NOT exactly once"
         say("", f"{self._orders} orders, {sum(counts.values())} payments: {verdict}")
-        return 0 if once and not audit.exit_code else 1
+        return EXIT_OK if once and not audit.exit_code else EXIT_FAILED

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from minibroker.client.connection import BrokerFailed, Connection, parse_address
+from minibroker.client.connection import BrokerFailed, Connection
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say
@@ -18,7 +20,6 @@ from minibroker.trace.saved import NoTrace, exchange_of
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.registry import registry
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _CORRELATION_BYTES = 4
 _API_VERSIONS = 18
 

@@ -9,6 +9,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from minibroker.exit_codes import EXIT_OK
 from minibroker.kernel.extras import hint, hint_for, missing
 from minibroker.kernel.words import fail
 from minibroker.output import say, write_out
@@ -139,7 +140,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         for line in show(plan, arguments.show):
             say(line)
-        return 0
+        return EXIT_OK
     if arguments.follow:
         from minibroker_pipeline.follow import follow
 
