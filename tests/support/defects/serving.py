@@ -149,9 +149,9 @@ SERVING: Final = (
     Defect(
         "fetch-repeats-old-news",
         "an incremental fetch answer names only partitions with news",
-        _FETCH + "_is_news",
-        "return news",
-        "return True",
+        _FETCH_TARGETS + "_open_session",
+        "fetch.full = False",
+        "pass",
     ),
     Defect(
         "fetch-withholds-news",
