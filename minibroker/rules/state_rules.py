@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from minibroker.coordinators.transactions.states import BY_LABEL, EMPTY, EXPIRABLE, is_legal
 from minibroker.rules import rows as r
-from minibroker.rules.catalogue import finding_at
+from minibroker.rules.catalogue import NOTICE, finding_at
 from minibroker.rules.txn_rules import in_order
 
 
@@ -26,8 +26,22 @@ def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:
         for before, after in zip([None, *ordered], ordered, strict=False):
             reason = _unknown(after) if before is None else _wrong(before, after)
             if reason:
-                found.append(finding_at("txn-state", after, reason, transactional_id=after.transactional_id))
+                severity = NOTICE if before is not None and _not_replicated(before, after) else None
+                of = {"transactional_id": after.transactional_id, "severity": severity}
+                found.append(finding_at("txn-state", after, reason, **of))
     return found
+
+
+def _not_replicated(before: r.TxnState, after: r.TxnState) -> bool:
+    """Whether a new instance came after a transaction that never began: its record was appended, and refused as it was
+    not replicated in time (TransactionStateManager.appendTransactionToLog), so that the coordinator went on from the
+    state before."""
+    return (before.state, after.state, after.producer_id, after.producer_epoch) == (
+        "Ongoing",
+        EMPTY.label,
+        before.producer_id,
+        before.producer_epoch + 1,
+    )
 
 
 def _unknown(state: r.TxnState) -> str:

@@ -28,7 +28,8 @@ class Decision(NamedTuple):
     """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written, as
     the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read. `number`: how
     many there were before it in its epoch (NONE: unknown). `data_epoch`: the epoch of the transaction's records (NONE:
-    unknown), one lower than the markers' from transaction.version 2 on and after a fence. `completed`: when it was
+    unknown), one lower than the markers' from transaction.version 2 on and after a fence. `leader_epoch`: of
+    `__transaction_state` when the transaction began or was decided, the lower one. `completed`: when it was
     written that all markers are (NONE: unknown)."""
 
     transactional_id: str
@@ -103,9 +104,11 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
         for state, following in zip(ordered, [*ordered[1:], None], strict=True):
             if _begins(before, state):
                 counted = 0
-            of_data = r.NONE
+            of_data, leader_epoch = r.NONE, state.leader_epoch
             if before is not None and before.state == "Ongoing" and before.producer_id == state.producer_id:
                 of_data = before.producer_epoch
+                # A leader that is elected again coordinates with its epoch of before for a moment.
+                leader_epoch = min(leader_epoch, before.leader_epoch)
             before = state
             repeated = following is not None and _same_state(state, following)
             if state.state in _PREPARED and not repeated:
@@ -117,7 +120,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
                         _PREPARED[state.state],
                         state.partitions,
                         following is not None,  # nothing else follows before all markers are written
-                        state.leader_epoch,
+                        leader_epoch,
                         state.start_timestamp,
                         state.update_timestamp,
                         r.NONE if following is None else following.update_timestamp,

@@ -212,3 +212,38 @@ def test_an_open_transaction_began_after_the_marker_before_it(first: int, began:
     rows = LogRows(r.LogFacts(LOG), spans=(span,), runs=runs, markers=tuple(markers))
     (opened,) = [txn for txn in judge_log(rows).transactions if txn.marker_offset < 0]
     assert (opened.first_offset, opened.start_timestamp) == (4, began)
+
+
+@pytest.mark.parametrize(
+    ("stable", "more", "wrong"),
+    [
+        (3, [], False),
+        (5, [data(5, pid=8, txn=True)], False),
+        (6, [data(5, pid=8, txn=True)], True),
+        (5, [], True),
+        (4, [data(4, pid=8)], True),  # in no transaction
+        (6, [data(4, 1, txn=True), data(6, pid=8, txn=True)], False),  # its own next one does not count
+        (4, [data(4, 1, txn=True), data(6, pid=8, txn=True)], True),
+        (5, [data(1, pid=9, txn=True), data(5, pid=8, txn=True)], True),  # another was open, and holds it back
+    ],
+)
+def test_the_last_stable_offset_that_a_follower_writes(stable: int, more: list[Any], wrong: bool) -> None:
+    """As Kafka 4.4.0: after all that it has fetched at once, up to the next transaction of another producer."""
+    events = [TXN[0], marker(2, r.ABORT), aborted(0, 2, stable), *more]
+    assert found(events) == ([("abort-index", 2, ERROR)] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("facts", "severity"),
+    [({}, ERROR), ({"clean": False}, NOTICE), ({"clean": False, "recovery_point": 3}, ERROR)],
+)
+def test_a_marker_whose_entry_is_not_written_yet(facts: dict[str, Any], severity: str) -> None:
+    """Kafka writes it after the batch, and again when it opens a log that was not closed, from the recovery point on."""
+    assert found([*TXN, marker(2, r.ABORT)], **facts) == [("abort-index", 2, severity)]
+
+
+def test_offsets_that_fall_within_a_file() -> None:
+    """Of a compacted log too, of which any batch may be missing."""
+    spans = [r.Span(LOG, "f", position, first, first + 2) for position, first in ((0, 8), (9, 2), (18, 12))]
+    rows = LogRows(r.LogFacts(LOG, compacts=True, cleaned_offset=r.EVERYTHING), spans=tuple(spans))
+    assert [(one.rule, one.message) for one in judge_log(rows).findings] == [("offset-hole", "offset 2 after 9")]

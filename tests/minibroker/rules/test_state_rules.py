@@ -218,3 +218,12 @@ def test_compaction_takes_markers_anywhere(marked: dict[int, str], rules: set[st
     facts = [LogFacts(DATA, cleaned_offset=29, compacts=True), LogFacts(STATES)]
     found = judge_transactions(marks, states, facts, coordinators_complete=True)
     assert {one.rule for one in found} == rules
+
+
+def test_a_transaction_that_never_began() -> None:
+    """Kafka 4.4.0 after a kill: the record was appended and not replicated in time, and the next instance begins from
+    the state before."""
+    (notice,) = judge_states(history("CompleteCommit Ongoing Empty/4 Ongoing/4"))
+    assert (notice.rule, notice.severity, notice.first_offset) == ("txn-state", NOTICE, 2)
+    (error,) = judge_states(history("CompleteCommit Ongoing Empty/5"))
+    assert error.severity == ERROR
