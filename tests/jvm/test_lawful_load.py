@@ -1,4 +1,4 @@
-"""What two real Kafka 4.4.0 brokers leave behind under a load of everything, stopped at twenty points, has no finding."""
+"""What two brokers of Kafka 4.4.0 leave under a load of everything, stopped at twenty points, has no finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ POINTS = 20
 
 @pytest.mark.slow
 @pytest.mark.jvm
-@pytest.mark.timeout(3600)
 def test_nothing_is_wrong_that_the_load_knows_no_cause_of(tmp_path: Path) -> None:
     try:
         tool("mvn")

@@ -238,7 +238,7 @@ def test_the_last_stable_offset_that_a_follower_writes(stable: int, more: list[A
     [({}, ERROR), ({"clean": False}, NOTICE), ({"clean": False, "recovery_point": 3}, ERROR)],
 )
 def test_a_marker_whose_entry_is_not_written_yet(facts: dict[str, Any], severity: str) -> None:
-    """Kafka writes it after the batch, and again when it opens a log that was not closed, from the recovery point on."""
+    """Kafka writes it after the batch, and anew when it opens a log that was not closed, from the recovery point on."""
     assert found([*TXN, marker(2, r.ABORT)], **facts) == [("abort-index", 2, severity)]
 
 
