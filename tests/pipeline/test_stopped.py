@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from damage import IN_ANY_LOG, Plant
-from planting import Planted, stopped_directories, write_files
+from planting import GOLDEN, Planted, stopped_directories, write_files
 from sampling import thinned
 
 pytest.importorskip("pyarrow")
@@ -63,6 +64,15 @@ def test_the_files_are_as_they_are_meant() -> None:
         assert begin > start == 0
     for folder in ("killed-while-cleaning", "stopped-while-cleaning", "replica-of-a-compacted-log"):
         assert not decode_offsets(stopped_directories()[folder].get(CLEANER_OFFSET, b""), "").get(("c", 0))
+
+
+@pytest.mark.matrix
+def test_nothing_is_wrong_with_a_copy_of_two_brokers_under_load(tmp_path: Path) -> None:
+    """Followers that fetched much at once among it. The load itself, on live brokers: tests/jvm/test_lawful_load.py."""
+    with tarfile.open(GOLDEN.parent / "kafka-4.4.0" / "under-load.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert main(["check", str(tmp_path), "--quiet"]) == 0
+    assert main(["audit", str(tmp_path), "--quiet"]) == 0
 
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"

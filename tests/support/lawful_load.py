@@ -64,6 +64,7 @@ metadata.max.retention.ms=10000
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 broker.session.timeout.ms=3000
 min.insync.replicas=1
+auto.create.topics.enable=false
 """
 ROLLING = {"segment.ms": "700", "file.delete.delay.ms": "1000"}
 CLEANED = {"min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "500", "delete.retention.ms": "1500"}
@@ -145,6 +146,7 @@ class Load:
         patiently(lambda: len(self.admin.list_topics(timeout=10).brokers) == 2, "the second broker is not there")
         for name, (partitions, replicas, configs) in TOPICS.items():
             self.create(name, partitions, replicas, {**ROLLING, **configs})
+        self.create("remade", 2, 2, ROLLING)
         for work, count in ((transactions, 4), (copies, 1), (plain, 2)):
             for number in range(count):
                 Client(self, f"{work.__name__}-{number}", work).start()
