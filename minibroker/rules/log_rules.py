@@ -305,7 +305,10 @@ class _LogJudge:
             reason = f"epoch {marker.producer_epoch} after {known.epoch}"
             self._report("marker-epoch", marker, reason)
         elif opened is not None and marker.producer_epoch > opened.producer_epoch + 1:
-            reason = f"epoch {marker.producer_epoch} ends a transaction of epoch {opened.producer_epoch}"
+            reason = (
+                f"epoch {marker.producer_epoch} ends a transaction of epoch {opened.producer_epoch}, "
+                f"which began at offset {opened.first_offset}"
+            )
             self._report("marker-epoch", marker, reason)
         if marker.coordinator_epoch < known.coordinator_epoch:
             reason = f"coordinator epoch {marker.coordinator_epoch} after {known.coordinator_epoch}"
