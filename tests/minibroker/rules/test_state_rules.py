@@ -227,3 +227,17 @@ def test_a_transaction_that_never_began() -> None:
     assert (notice.rule, notice.severity, notice.first_offset) == ("txn-state", NOTICE, 2)
     (error,) = judge_states(history("CompleteCommit Ongoing Empty/5"))
     assert error.severity == ERROR
+
+
+@pytest.mark.parametrize(("marker", "rules"), [(10, []), (8, []), (7, ["coordinator-epoch"])])
+def test_a_coordinator_whose_partition_was_elected_again(marker: int, rules: list[str]) -> None:
+    """As a live Kafka 4.4.0: it decided in leader epoch 10, and its marker had the epoch of before."""
+    states = [
+        state(name, offset=offset)._replace(leader_epoch=epoch, partitions=(("t", 0),))
+        for offset, (name, epoch) in enumerate(
+            [("Empty", 8), ("Ongoing", 8), ("PrepareCommit", 10), ("CompleteCommit", 10)]
+        )
+    ]
+    txn = Transaction(DATA, "", 7, 3, 0, 4, 5, 3, COMMIT, marker, START, END)
+    facts = [LogFacts(DATA), LogFacts(STATES)]
+    assert [one.rule for one in judge_transactions([txn], states, facts, coordinators_complete=True)] == rules
