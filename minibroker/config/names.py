@@ -27,6 +27,8 @@ PREFIXES_WITHOUT_EFFECT = (
     "sasl.mechanism.",
     "sasl.oauthbearer.",
     "share.",
+    # Every server.properties of a Kafka before 4.0 has zookeeper.connect; Kafka 4 ignores these names too.
+    "zookeeper.",
 )
 
 _INTERNAL = frozenset(

@@ -56,7 +56,8 @@ class Commands:
             return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:
-            raise FaultError(f"there is no command {name!r}{near(name, all_commands())}")
+            close = f", did you mean {_IN_PYTHON[name]}?" if name in _IN_PYTHON else near(name, all_commands())
+            raise FaultError(f"there is no command {name!r}{close}")
         if command is not Commands._add:
             check_call(name, command, arguments)
         return command(self, **arguments)
@@ -243,6 +244,14 @@ _TABLE: dict[str, Command] = {
     "trace.last": Commands._last,
     "refusal.last": Commands._refusals,
     "cluster.describe": Commands._describe,
+}
+
+# What Python's methods and properties are called that have another name than their command.
+_IN_PYTHON: Mapping[str, str] = {
+    "fault.inject": "fault.add",
+    "faults.inject": "fault.add",
+    "clock.now_ms": "clock.get",
+    "clock.frozen": "clock.get",
 }
 
 

@@ -47,7 +47,7 @@ def sasl_authenticate(ctx: RequestContext, request: m.SaslAuthenticateRequest) -
     try:
         answer = authentication.token(bytes(request.auth_bytes))
     except AuthenticationFailed as error:
-        refusal = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        refusal = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, error.reason)
         ctx.refused(ctx.connection.client_host, refusal)
         return _not_authenticated(refusal.code, str(error))
     return m.SaslAuthenticateResponse(auth_bytes=answer)

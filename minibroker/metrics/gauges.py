@@ -59,7 +59,7 @@ def _replicas(broker: Broker) -> Iterator[Sample]:
             counted["ReassigningPartitions"] += image is not None and bool(image.adding or image.removing)
         if partition.is_open:
             yield from tuple(_log(broker, partition, labels, counted))  # at once, or the log may be gone
-    for name in _MANAGER:
+    for name in REPLICA_MANAGER:
         yield Sample(Bean("kafka.server", "ReplicaManager", name), {}, counted[name])
     replication = broker.replication
     for name, count in (
@@ -75,7 +75,7 @@ _SUMMED: Final = {
     "UnderMinIsr": "UnderMinIsrPartitionCount",
     "AtMinIsr": "AtMinIsrPartitionCount",
 }
-_MANAGER: Final = (
+REPLICA_MANAGER: Final = (
     "PartitionCount",
     "LeaderCount",
     "ReassigningPartitions",

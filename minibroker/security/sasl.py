@@ -7,6 +7,7 @@ scramp's.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
@@ -18,10 +19,16 @@ from minibroker.security.credentials import SCRAM_MECHANISMS, ScramCredentials
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 # What KIP-84 asks for at least.
 _SCRAM_ITERATIONS = 4096
+_NONCE = re.compile(r"(?:^|,)r=([^,]+)")
 
 
 class AuthenticationFailed(Exception):
-    """Wrong name, password or token; the text is sent to the client."""
+    """Wrong name, password or token; the text is sent to the client. reason: what was wrong with it, for who runs the
+    broker: a client is not told whether a user exists."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 class IllegalSaslState(Exception):
@@ -84,16 +91,35 @@ class ScramSaslServer:
         try:
             text = data.decode()
             if self._begun:
+                self._take_nonce(text)
                 self._server.set_client_final(text)
                 return self._server.get_server_final().encode(), self._user
             self._begun = True
             self._server.set_client_first(text)
             return self._server.get_server_first().encode(), None
-        except (ScramException, KeyError, ValueError):
+        except (ScramException, KeyError, ValueError) as error:
             raise AuthenticationFailed(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                + self._name
+                + self._name,
+                f"{self._name}: {_scram_reason(error)}",
             ) from None
+
+    def _take_nonce(self, last: str) -> None:
+        """The nonce of the client's last message may have more in front, as Kafka allows: librdkafka before 2.6.1 puts
+        its own there twice (librdkafka#4895). Raises ValueError for any other."""
+        expected = str(self._server.nonce)
+        match = _NONCE.search(last)
+        if match is None or not match[1].endswith(expected):
+            nonce = "no nonce" if match is None else f"nonce {match[1]!r}"
+            raise ValueError(f"the client's last message has {nonce}, which should end with {expected!r}")
+        self._server.nonce = type(self._server.nonce)(match[1])
+
+
+def _scram_reason(error: Exception) -> str:
+    """What is wrong with a client's message, in the words of scramp where they name it."""
+    if isinstance(error.__cause__, KeyError):
+        return f"there is no user {error.__cause__.args[0][1]!r} with this mechanism"
+    return " ".join(str(error).split())
 
 
 def _none() -> ScramCredentials:

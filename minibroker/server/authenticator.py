@@ -64,7 +64,7 @@ class Authenticator:
         try:
             answer = self._authentication.token(token)
         except AuthenticationFailed as error:
-            raise CloseConnection(str(error)) from None
+            raise CloseConnection(error.reason) from None
         self._advance(info)
         return [_pack_size(len(answer)), answer]
 

@@ -14,6 +14,7 @@ from minibroker.kernel.logs import get_logger
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import LARGEST_PIECE_BYTES, wanted_bytes
 from minibroker_protocol.fields import Buffer
+from minibroker_protocol.frames import foreign_protocol
 
 if TYPE_CHECKING:
     from minibroker.requests.dispatch import Answered, Dispatch
@@ -219,7 +220,8 @@ class Connection(asyncio.BufferedProtocol):
             size: int = _size_at(data, position)[0]
             after = position + 4 + size
             if size < 0 or size > self._max_frame_bytes:
-                self._refuse(f"request size {size} is not between 0 and {self._max_frame_bytes}")
+                limits = f"between 0 and {self._max_frame_bytes}"
+                self._refuse(f"request size {size} is not {limits}{foreign_protocol(size)}")
             elif after <= end:
                 if turn == 0:
                     self._blocked |= TURN

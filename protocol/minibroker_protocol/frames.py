@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from minibroker_protocol.errors import Malformed
 
+# The first bytes of a TLS record that begins a handshake, in any version up to 1.3.
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC", b"PRI "})
+
+
+def foreign_protocol(size: int) -> str:
+    """``: a client speaks HTTP``, to append to why a frame of this size (an int32) is refused; TLS likewise. Empty
+    where the four bytes begin neither."""
+    first = size.to_bytes(4, "big", signed=True)
+    if first in _HTTP:
+        return f": these bytes are {first.decode().strip()!r}, so the client speaks HTTP, not Kafka's protocol"
+    if first.startswith(_TLS_HANDSHAKE):
+        return ": these bytes begin a TLS handshake, and this listener has no TLS"
+    return ""
+
 
 class FrameSplitter:
     """Takes a stream in pieces of any size and gives its frames, without their size prefix.
@@ -35,7 +50,7 @@ class FrameSplitter:
             if not 0 <= size <= self.max_size:
                 if frames:
                     break
-                raise Malformed(f"frame: size {size} is not between 0 and {self.max_size}")
+                raise Malformed(f"frame: size {size} is not between 0 and {self.max_size}{foreign_protocol(size)}")
             end = pos + 4 + size
             if end > len(pending):
                 break

@@ -71,16 +71,18 @@ def test_the_findings_of_its_table_are_rules() -> None:
 
 
 def test_its_alerts_name_metrics_there_are() -> None:
-    from minibroker.metrics.names import prometheus_name
+    from minibroker.metrics.gauges import REPLICA_MANAGER
+    from minibroker.metrics.names import Bean, prometheus_name
 
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     figures = Figures(open={("t", 0): (0, 1)})
     suffixes = {"counter": "_total", "gauge": ""}
     names = {prometheus_name(bean) + suffixes[bean.kind] for bean, _, _ in figures.samples()}
+    names |= {prometheus_name(Bean("kafka.server", "ReplicaManager", name)) for name in REPLICA_MANAGER}
     rules = yaml.safe_load(text)["groups"][0]["rules"]
-    assert len(rules) == 4
+    assert len(rules) == 5
     for rule in rules:
-        named = re.findall(r"minibroker_\w+", rule["expr"])
+        named = re.findall(r"(?:minibroker|kafka)_\w+", rule["expr"])
         assert named, rule
         assert {*named} <= names, rule
         for label in re.findall(r'rule="([^"]+)"', rule["expr"]):

@@ -36,6 +36,22 @@ def test_a_bad_size_is_refused_as_soon_as_it_is_known(size: int) -> None:
         splitter.feed(wire[3:])
 
 
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"GET / HTTP/1.1\r\n", "'GET', so the client speaks HTTP"),
+        (b"POST /v1", "'POST', so the client speaks HTTP"),
+        (b"PRI * HTTP/2.0\r\n", "'PRI', so the client speaks HTTP"),
+        (b"\x16\x03\x01\x02\0", "begin a TLS handshake"),
+        (b"\x7f\xff\xff\xff", "is not between 0 and 100$"),
+        (b"\xff\xff\xff\xff", "size -1 is not between 0 and 100$"),
+    ],
+)
+def test_another_protocol_is_named(sent: bytes, words: str) -> None:
+    with pytest.raises(Malformed, match=words):
+        FrameSplitter(100).feed(sent)
+
+
 def test_limits_are_inclusive_and_what_is_missing_is_counted() -> None:
     splitter = FrameSplitter(100)
     assert splitter.feed(framed(b"") + framed(b"x" * 100) + framed(b"yz")[:5]) == [b"", b"x" * 100]

@@ -255,7 +255,7 @@ async def test_the_bytes_are_frames_of_kafka_and_garbage_ends_its_connection(
     ("sent", "why"),
     [
         (framed(FRAME), "AllocateProducerIdsRequest v0 comes before a proof"),
-        (b"GET / HTTP/1.1\r\n\r\n", "size 1195725856 is not between 0 and 256"),
+        (b"GET / HTTP/1.1\r\n\r\n", "0 and 256: these bytes are 'GET', so the client speaks HTTP"),
         (framed(b"\0\x24"), ""),
         (framed(b"\x7f\xff" + b"\0" * 20), "API key 32767 is not known"),
         (framed(b"\0\x24\0\x01" + b"\0" * 4 + b"\xff\xff" + b"\0\0\0\x7f"), ""),

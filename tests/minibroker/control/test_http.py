@@ -137,6 +137,8 @@ def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
         caller.call("fault.add", {"api": "EndTxx", "action": "close"})
     with pytest.raises(FaultError, match="no command"):
         caller.call("fault.explode", {})
+    with pytest.raises(FaultError, match=r"no command 'fault.inject', did you mean fault.add\?"):
+        caller.call("fault.inject", {"api": "EndTxn", "action": "close"})
     with pytest.raises(FaultError, match="never goes back"):
         caller.call("clock.advance", {"ms": -1})
     with pytest.raises(FaultError, match="advance needs ms"):

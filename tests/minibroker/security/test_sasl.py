@@ -77,6 +77,46 @@ def test_scram_refuses_a_malformed_first_message(token: bytes) -> None:
         begun("SCRAM-SHA-256").token(token)
 
 
+@pytest.mark.parametrize(("front", "behind"), [("twice", ""), ("", "more"), ("other", "more")])
+def test_scram_takes_a_nonce_that_ends_with_the_servers_as_kafka_does(front: str, behind: str) -> None:
+    """librdkafka before 2.6.1 sends its own part twice; anything else is no answer to this server, and is said."""
+    authentication = begun("SCRAM-SHA-256")
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    first = authentication.token(client.get_client_first().encode()).decode()
+    client.set_server_first(first)
+    nonce = str(client.nonce)
+    client.nonce = type(client.nonce)(front + nonce + behind)
+    client.server_first = first
+    last = client.get_client_final().encode()
+    if not behind:
+        client.set_server_final(authentication.token(last).decode())
+        assert (authentication.state, authentication.name) == (SaslState.COMPLETE, "alice")
+        return
+    with pytest.raises(AuthenticationFailed, match="invalid credentials") as raised:
+        authentication.token(last)
+    told = f"SCRAM-SHA-256: the client's last message has nonce '{front}{nonce}{behind}', which should end with"
+    assert raised.value.reason.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "reason"),
+    [
+        ("alice", "wrong", "SCRAM-SHA-256: The client keys don't match.: invalid-proof"),
+        ("nobody", "secret", "SCRAM-SHA-256: there is no user 'nobody' with this mechanism"),
+    ],
+)
+def test_who_runs_the_broker_is_told_what_was_wrong_and_the_client_is_not(
+    user: str, password: str, reason: str
+) -> None:
+    authentication = begun("SCRAM-SHA-256")
+    client = ScramClient(["SCRAM-SHA-256"], user, password)
+    with pytest.raises(AuthenticationFailed) as raised:
+        client.set_server_first(authentication.token(client.get_client_first().encode()).decode())
+        authentication.token(client.get_client_final().encode())
+    assert raised.value.reason == reason
+    assert str(raised.value).endswith("invalid credentials with SASL mechanism SCRAM-SHA-256")
+
+
 def test_a_mechanism_that_is_not_offered_ends_it() -> None:
     authentication = Authentication(mechanisms(["PLAIN"], USERS))
     assert not authentication.handshake("SCRAM-SHA-256", 1)

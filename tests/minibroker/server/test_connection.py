@@ -251,7 +251,9 @@ def test_a_large_frame_behind_a_parked_request_waits(run: Run) -> None:
     "garbage",
     [struct.pack(">i", -1), struct.pack(">i", 1 << 30), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"],
 )
-def test_a_size_that_cannot_be_closes_the_connection_after_the_answers_before_it(run: Run, garbage: bytes) -> None:
+def test_a_size_that_cannot_be_closes_the_connection_after_the_answers_before_it(
+    run: Run, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(bench: Bench) -> None:
         good, bad = await bench.client(), await bench.client()
         bad.writer.write(frame(ECHO, b"ok") + garbage)
@@ -260,6 +262,8 @@ def test_a_size_that_cannot_be_closes_the_connection_after_the_answers_before_it
         assert await good.echo(b"still") == b"still"
 
     run(story)
+    told = {b"GET ": "the client speaks HTTP", b"\x16\x03\x01\x02": "these bytes begin a TLS handshake"}
+    assert told.get(garbage[:4], "is not between 0 and ") in caplog.text
 
 
 @pytest.mark.parametrize(("api_key", "lines"), [(REFUSE, "no such thing"), (CRASH, "ZeroDivisionError")])
