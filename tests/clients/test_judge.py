@@ -6,20 +6,36 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from judge_page import PAGE, SEMANTICS, columns, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, release
 
 from minibroker.cli import main
-from minibroker_lab.judge.scripts import bundled
+from minibroker_lab.judge.scripts import bundled, load
 
 pytestmark = pytest.mark.clients
 
 MODULES = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka"}
 
 
-@pytest.mark.parametrize("script", bundled())
+GROUP_APIS = {"OffsetCommit", "TxnOffsetCommit", "JoinGroup", "Heartbeat"}
+
+
+def applied() -> list[Any]:
+    """The scripts about what the application does: it commits no offsets. Those that restart it or keep it waiting
+    take seconds."""
+    chosen = []
+    for name in bundled():
+        rules = [one.rule for one in load(name).steps]
+        long = any(one.restart for one in load(name).steps) or any("close" in one["action"] for one in rules)
+        if not rules or any(not GROUP_APIS.issuperset(one["api"]) for one in rules):
+            chosen.append(pytest.param(name, marks=pytest.mark.slow) if long else name)
+    return chosen
+
+
+@pytest.mark.parametrize("script", applied())
 @pytest.mark.parametrize("client", MODULES)
 def test_exactly_once_holds(tmp_path: Path, client: str, script: str) -> None:
     pytest.importorskip(MODULES[client])
@@ -47,6 +63,50 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
     assert main(["judge", *arguments, "--report-dir", str(tmp_path), "--", sys.executable, "-c", program]) == 1
     (verdict,) = json.loads(report.read_text())
     assert {one["rule"] for one in verdict["broken"]} == {"duplicate-record"}
+
+
+LOOP = Path(__file__).parents[1] / "support" / "loop_client.py"
+
+
+def loop(mistake: str, directory: Path, *scripts: str) -> list[dict[str, Any]]:
+    """What the judge reports of the loop with this mistake, one object a script."""
+    chosen = [argument for script in scripts for argument in ("--script", script)]
+    topics = ["--topic", "in:1", "--topic", "out:1", "--lineage", "in=out", "--timeout", "90"]
+    main(["judge", *chosen, *topics, "--report", "json", "--report-dir", str(directory), "--", *python(mistake)])
+    found: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
+    return found
+
+
+def python(mistake: str) -> list[str]:
+    return [sys.executable, str(LOOP), mistake]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "script", "rule"),
+    [
+        pytest.param("offsets_outside", "client-killed-after-commit", "lineage-duplicate"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                ("swallowed", "produce-refused", "lineage-lost"),
+                ("new_id", "silent-end-txn", "lineage-duplicate"),
+                ("delivery_unseen", "produce-refused", "lineage-lost"),
+                ("read_uncommitted", "aborted-tail", "lineage-stray"),
+                ("position", "client-killed-after-commit", "lineage-lost"),
+                ("no_seek", "produce-refused", "lineage-lost"),
+            )
+        ),
+    ],
+)
+def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str, script: str, rule: str) -> None:
+    (report,) = loop(mistake, tmp_path, script)
+    assert (report["verdict"], {one["rule"] for one in report["broken"]}) == ("broken", {rule})
+
+
+@pytest.mark.slow
+def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
+    broken = {one["script"]: one["broken"] for one in loop("right", tmp_path, "all") if one["verdict"] != "held"}
+    assert broken == {"client-killed-after-offsets": []}  # it commits none outside of a transaction
 
 
 def test_the_page_has_every_old_version_beside_the_new_one() -> None:

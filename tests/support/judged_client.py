@@ -4,7 +4,7 @@ It sends idempotently, then in transactions of which it aborts every third, goes
 or is fenced, without sending again, reads everything back with read_committed, and writes down what it believes. With
 JUDGED_TIMEOUT_MS it waits no longer than that for a response, and keeps its producer when an idempotent send fails.
 With JUDGED_TOGETHER=1 it sends more, waits for all of it at once, and after an error aborts and keeps its producer if
-it can. `minibroker judge --search` finds more that way.
+it can. `minibroker judge --search` finds more that way. Killed and started again by a script, it sends other values.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ SENDS, TRANSACTIONS, IN_ONE = (20, 6, 6) if TOGETHER else (5, 6, 2)
 DELIVERIES = 5
 """How many timeouts of a request a record may take."""
 WAIT = 30.0
+RESTARTS = int(os.environ.get("MINIBROKER_RESTARTS", "0"))
+AGAIN = f"again{RESTARTS}-" if RESTARTS else ""
 
 
 def tell(event: str, **fields: object) -> None:
     with open(os.environ["MINIBROKER_HISTORY"], "a", encoding="utf-8") as file:
-        file.write(json.dumps({"event": event, "topic": TOPIC, **fields}) + "\n")
+        file.write(json.dumps({"event": event, "topic": TOPIC, "client": f"run {RESTARTS}", **fields}) + "\n")
 
 
 def values(transaction: int) -> list[str]:
-    return [f"t{transaction}-{number}" for number in range(IN_ONE)]
+    return [f"{AGAIN}t{transaction}-{number}" for number in range(IN_ONE)]
 
 
 def idempotent_sends() -> list[list[str]]:
     """The values that are sent, in groups of which each is waited for."""
-    every = [f"i{number}" for number in range(SENDS)]
+    every = [f"{AGAIN}i{number}" for number in range(SENDS)]
     return [every] if TOGETHER else [[value] for value in every]
 
 
@@ -61,9 +63,9 @@ def confluent() -> None:
     idempotent = {**common, **short, "enable.idempotence": True}
     plain = Producer(idempotent)
     for number in range(SENDS):
-        tell("send", value=f"i{number}")
+        tell("send", value=f"{AGAIN}i{number}")
         try:
-            plain.produce(TOPIC, f"i{number}", on_delivery=delivered)
+            plain.produce(TOPIC, f"{AGAIN}i{number}", on_delivery=delivered)
             plain.flush(0 if TOGETHER else WAIT)
         except KafkaException:
             if not TIMEOUT_MS:

@@ -73,7 +73,8 @@ def circumstances(run: JudgedRun) -> str:
     status = "was ended" if run.status is None else f"ended with {run.status}"
     counts = ((len(run.exchanges), "exchange"), (run.fired, "failure"), (refusals(run), "refusal"))
     seen = ", ".join(counted(number, noun) for number, noun in counts)
-    return f"command {status} after {run.seconds:.1f} s; {seen}"
+    restarts = f", {counted(run.restarts, 'restart')}" if run.restarts else ""
+    return f"command {status} after {run.seconds:.1f} s; {seen}{restarts}"
 
 
 def refusals(run: JudgedRun) -> int:
@@ -139,6 +140,7 @@ def to_json(judged: Judged) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "exchanges": len(run.exchanges),
         "failures": run.fired,
+        "restarts": run.restarts,
         "refusals": refusals(run),
         "notices": [str(one) for one in judged.noticed],
         "broken": [

@@ -26,13 +26,15 @@ _KEPT = 10_000
 _ENDING_MS = 16 * 60_000
 """Above transaction.max.timeout.ms, so that every open transaction has been aborted."""
 STANDARD_ERROR = 2
+RESTARTS = "MINIBROKER_RESTARTS"
+"""The environment variable that tells the command how often it was killed and started again."""
 
 
 @dataclass(slots=True)
 class JudgedRun:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
     kept. moved: when the script advanced the broker clock, and how far, in ms. compacted: the topics that compaction
-    may have touched."""
+    may have touched. restarts: how often the script killed the command and started it again."""
 
     script: Script
     status: int | None = None
@@ -44,6 +46,7 @@ class JudgedRun:
     produced: list[Produced] = field(default_factory=list)
     moved: list[tuple[int, int]] = field(default_factory=list)
     compacted: frozenset[str] = frozenset()
+    restarts: int = 0
 
 
 def run_command(
@@ -72,14 +75,13 @@ def run_command(
             **os.environ,
             "BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "MINIBROKER_HISTORY": str(history),
+            RESTARTS: "0",
         }
         began = time.monotonic()
         child = None
         try:
             with uninterrupted():
-                child = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
-                )
+                child = _start(command, environment)
             ready = start
             while time.monotonic() - began < timeout + ready:
                 run.status = child.poll()
@@ -89,21 +91,29 @@ def run_command(
                 watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break
-                for step, fault in steps:
+                for step, fault in list(steps):
                     if not fault.held:
                         continue
+                    if step.restart:
+                        end(child)
+                        run.fired += fault.fired
+                        steps.remove((step, fault))
+                        fault.remove()  # the held request came from the killed command
                     if step.advance_ms:
                         run.moved.append((time.time_ns() // 1_000_000, step.advance_ms))
                         broker.clock.advance(ms=step.advance_ms)
-                        fault.release()
-                    elif step.until and _answered(run, step.until) >= step.times:
+                    if step.restart:
+                        run.restarts += 1
+                        with uninterrupted():
+                            child = _start(command, {**environment, RESTARTS: str(run.restarts)})
+                    elif step.advance_ms or (step.until and _answered(run, step.until) >= step.times):
                         fault.release()
                 time.sleep(_POLL_SECONDS)
         finally:
             if child is not None:
                 end(child)
         run.seconds = time.monotonic() - began
-        run.fired = sum(fault.fired for _, fault in steps)
+        run.fired += sum(fault.fired for _, fault in steps)
         broker.faults.clear()
         run.as_of_ms = broker.clock.advance(ms=_ENDING_MS)
         _collect(broker, run)
@@ -112,6 +122,12 @@ def run_command(
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)
     return run
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
+    )
 
 
 def compacted_topics(cluster: Cluster) -> frozenset[str]:

@@ -34,12 +34,14 @@ class ScriptError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Step:
     """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request. until, times: what it
-    is held for. Neither: it is not let go."""
+    is held for. restart: the command is killed and started again while the rule holds a request, then given up.
+    None of them: it is not let go."""
 
     rule: Mapping[str, Any]
     advance_ms: int = 0
     until: str = ""
     times: int = 1
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +106,37 @@ def step(fault: dict[str, Any]) -> Step:
     if meanwhile is None:
         return Step(rule)
     apis = [row.name for row in rows().values()]
-    known = {"advance_ms", "until", "times"}
+    known = {"advance_ms", "until", "times", "restart_client"}
     if not isinstance(meanwhile, dict) or not meanwhile or meanwhile.keys() - known:
-        raise FaultError("meanwhile is a table with advance_ms, or with until and times")
+        raise FaultError("meanwhile is a table with advance_ms, with until and times, or with restart_client")
+    restart = meanwhile.get("restart_client", False)
+    if restart is not True and "restart_client" in meanwhile:
+        raise FaultError("meanwhile has restart_client = true, or does not have it")
     numbers = [meanwhile.get("advance_ms", 1), meanwhile.get("times", 1)]
     if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in numbers):
         raise FaultError("meanwhile has advance_ms and times, numbers of 1 or more")
-    if ("until" in meanwhile) == ("advance_ms" in meanwhile) or ("times" in meanwhile and "until" not in meanwhile):
+    if restart and ("until" in meanwhile or rule["times"] != 1):
+        raise FaultError("meanwhile has restart_client without until, in a fault with times = 1")
+    if (not restart and ("until" in meanwhile) == ("advance_ms" in meanwhile)) or (
+        "times" in meanwhile and "until" not in meanwhile
+    ):
         raise FaultError("meanwhile has either advance_ms or until, the latter with times")
     if "until" in meanwhile and meanwhile["until"] not in apis:
         raise FaultError(f"there is no API {meanwhile['until']!r}{near(str(meanwhile['until']), apis)}")
     if rule["action"]["name"] != "hold":
         raise FaultError("meanwhile needs the action hold")
-    return Step(rule, meanwhile.get("advance_ms", 0), meanwhile.get("until", ""), meanwhile.get("times", 1))
+    until, times = meanwhile.get("until", ""), meanwhile.get("times", 1)
+    return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart)
 
 
 def as_toml(script: Script) -> str:
     """The file of a script, without what is the default."""
     lines = [f"about = {json.dumps(script.about)}", *([f"brokers = {script.brokers}"] if script.brokers > 1 else [])]
     for one in script.steps:
-        held = {"advance_ms": one.advance_ms} if one.advance_ms else {"until": one.until, "times": one.times}
-        meanwhile = {"meanwhile": held} if one.advance_ms or one.until else {}
+        held: dict[str, Any] = {"restart_client": True} if one.restart else {}
+        held |= {"advance_ms": one.advance_ms} if one.advance_ms else {}
+        held |= {"until": one.until, "times": one.times} if one.until else {}
+        meanwhile = {"meanwhile": held} if held else {}
         lines += ["", "[[fault]]"]
         lines += [
             f"{name} = {_value(value)}"

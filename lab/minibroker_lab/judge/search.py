@@ -163,7 +163,7 @@ def _has(script: Script, known: Script) -> bool:
 
 
 def _kind(step: Step) -> str:
-    return str((step.rule["api"], step.rule["action"], bool(step.until), bool(step.advance_ms)))
+    return str((step.rule["api"], step.rule["action"], bool(step.until), bool(step.advance_ms), step.restart))
 
 
 def _say_run(script: Script, judged: Judged) -> None:

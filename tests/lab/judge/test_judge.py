@@ -15,6 +15,7 @@ from minibroker.cli import main
 from minibroker.trace.saved import read
 from minibroker.trace.view import page
 from minibroker_lab.judge.history import HistoryError, read_history
+from minibroker_lab.judge.report import circumstances
 from minibroker_lab.judge.scripts import ScriptError, bundled, load, parse
 from minibroker_lab.judge.trial import Task, try_out
 
@@ -203,6 +204,36 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     assert (status, report["status"]) == (1, None)
 
 
+RESTARTED = """
+import os, sys, wrong_client
+restarts = os.environ["MINIBROKER_RESTARTS"]
+client = wrong_client.Client()
+producer = client.init(name="tx")
+client.send("v" + restarts, producer, 0, name="tx")
+client.end(producer, commit=True)
+"""
+
+
+@pytest.mark.parametrize(("when", "committed"), [("before", ["v1"]), ("after", ["v0", "v1"])])
+def test_a_client_is_killed_and_started_again_between_two_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, committed: list[str]
+) -> None:
+    """A held request is never applied, a held answer never sent; the clock moves before the second start."""
+    monkeypatch.setenv("PYTHONPATH", str(CLIENT.parent))
+    action = f'action = {{ name = "hold", when = "{when}" }}\n'
+    script = parse(
+        f'[[fault]]\napi = "EndTxn"\n{action}meanwhile = {{ restart_client = true, advance_ms = 5000 }}\n', "s"
+    )
+    # Of each committed record the lineage says that the empty topic lacks it.
+    task = Task([sys.executable, "-c", RESTARTED], 30, {"topics": {"orders": 1}}, lineage=[("orders", "none")])
+    judged = try_out(task, script, "s")
+    run = judged.run
+    assert (run.status, run.restarts, run.fired, [ms for _, ms in run.moved]) == (0, 1, 1, [5000])
+    assert [e["outcome"] == "answered" for e in run.exchanges if e["api"] == "EndTxn"] == [False, True]
+    assert [one.finding.message.split("'")[1] for one in judged.broken] == committed
+    assert circumstances(run).endswith(", 1 restart")
+
+
 @pytest.mark.parametrize(("start", "status"), [(30.0, 0), (0.0, None)])
 def test_the_time_of_a_command_may_begin_with_its_first_request(start: float, status: int | None) -> None:
     program = (
@@ -266,7 +297,7 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_bundled_script_is_read() -> None:
-    assert len(bundled()) == 17
+    assert len(bundled()) == 24
     for name in bundled():
         script = load(name)
         assert script.about
@@ -288,7 +319,10 @@ HELD = '[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = '
         (HELD + '{ until = "Produce", times = 0 }', "1 or more"),
         (HELD + "{ times = 2 }", "either advance_ms or until"),
         (HELD + '{ until = "Produce", advance_ms = 1 }', "either advance_ms or until"),
-        (HELD + "{ unto = 2 }", "with advance_ms, or with until and times"),
+        (HELD + "{ unto = 2 }", "with advance_ms, with until and times, or with restart_client"),
+        (HELD + "{ restart_client = false }", "has restart_client = true"),
+        (HELD + '{ restart_client = true, until = "Produce" }', "restart_client without until"),
+        ("[[fault]]\ntimes = 2" + HELD.removeprefix("[[fault]]") + "{ restart_client = true }", "with times = 1"),
         ("fault = [1]", "fault 1"),
         ("brokers = 0", "brokers is a number from 1 to 9, not 0"),
         ("brokers = true", "brokers is a number"),

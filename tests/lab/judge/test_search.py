@@ -52,6 +52,12 @@ def drawn(seen: Footprint) -> set[tuple[str, str]]:
     return {(rule["api"][0], rule["action"]["code"]) for rule in rules if "code" in rule["action"]}
 
 
+def test_a_bundled_script_is_the_same_as_a_file() -> None:
+    every = [load(name) for name in bundled()]
+    assert any(one.restart and one.advance_ms for script in every for one in script.steps)
+    assert [parse(as_toml(script), script.name) for script in every] == every
+
+
 def test_only_codes_are_drawn_that_kafka_answers_for_the_version() -> None:
     old, new = drawn(Footprint(CORE, OLD, NAMED)), drawn(Footprint(CORE, NEW, NAMED))
     assert ("Produce", "UNKNOWN_TOPIC_OR_PARTITION") in old - new

@@ -1,0 +1,149 @@
+"""A loop that consumes `in`, produces to `out` and commits its offsets, with confluent-kafka, for `minibroker judge`.
+
+The argument names the mistake in it; `right` has none. The loop fills its input itself, with one Produce, and ends when
+it has gone through it. Started again it goes on where its group stood.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+MISTAKES = (
+    "offsets_outside",
+    "swallowed",
+    "new_id",
+    "delivery_unseen",
+    "read_uncommitted",
+    "position",
+    "no_seek",
+)
+INPUTS, IN_ONE, WAIT = 6, 2, 8.0
+COMMON = {"bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"], "log_level": 0}
+SHORT = {"linger.ms": 0, "socket.timeout.ms": 1500, "request.timeout.ms": 1500, "transaction.timeout.ms": 20_000}
+
+
+class Loop:
+    def __init__(self, mistake: str) -> None:
+        self.mistake = mistake
+        self.names = 0
+        isolation = "read_uncommitted" if mistake == "read_uncommitted" else "read_committed"
+        group = {"group.id": "loop", "isolation.level": isolation, "session.timeout.ms": 6000}
+        how = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True}
+        self.consumer = Consumer({**COMMON, **group, **how, "socket.timeout.ms": 1500})
+        self.fill()
+        self.batch: list[Any] = []
+        self.ended = False
+        self.consumer.subscribe(["in"], on_assign=self.assigned)
+        self.producer = self.new()
+
+    def fill(self) -> None:
+        """The whole input at once, so that the script's failures of Produce are left to the loop."""
+        _, end = self.consumer.get_watermark_offsets(TopicPartition("in", 0), WAIT)
+        if end == 0:
+            feeder = Producer({**COMMON, "linger.ms": 200, "enable.idempotence": True})
+            for number in range(INPUTS):
+                feeder.produce("in", f"v{number}", partition=0)
+            feeder.flush()
+
+    def new(self, name: str = "loop") -> Producer:
+        plain = self.mistake == "delivery_unseen"
+        made = Producer({**COMMON, **SHORT, **({"enable.idempotence": True} if plain else {"transactional.id": name})})
+        for _ in range(5):
+            try:
+                if not plain:
+                    made.init_transactions(WAIT)
+                return made
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+        return made
+
+    def run(self) -> None:
+        deadline = time.monotonic() + 60
+        size = 2 * IN_ONE if self.mistake == "position" else IN_ONE
+        while time.monotonic() < deadline and (self.batch or not self.ended):
+            message = self.consumer.poll(0.2)
+            if message is not None and message.error() is not None:
+                self.ended = True
+            elif message is not None:
+                self.batch.append(message)
+            if self.batch and (self.ended or len(self.batch) == size):
+                batch, self.batch = self.batch, []
+                if self.mistake == "position":
+                    # Everything was fetched: the position is behind what the second transaction has yet to send.
+                    offsets = self.consumer.position(self.consumer.assignment())
+                    self.transact(batch[:IN_ONE], offsets)
+                    self.transact(batch[IN_ONE:], offsets)
+                else:
+                    self.transact(batch, [TopicPartition("in", 0, batch[-1].offset() + 1)])
+        self.consumer.close()
+
+    def assigned(self, *_: object) -> None:
+        """From here on everything is read again that was not committed."""
+        self.batch, self.ended = [], False
+
+    def transact(self, batch: list[Any], offsets: list[TopicPartition]) -> None:
+        if not batch:
+            return
+        if self.mistake == "delivery_unseen":
+            for message in batch:
+                self.producer.produce("out", message.value())
+            self.producer.flush(WAIT)
+            self.consumer.commit(offsets=offsets, asynchronous=False)
+            return
+        try:
+            self.producer.begin_transaction()
+            for message in batch:
+                self.producer.produce("out", message.value())
+            if self.mistake != "offsets_outside":
+                group = self.consumer.consumer_group_metadata()
+                self.producer.send_offsets_to_transaction(offsets, group, WAIT)
+            self.commit()
+            if self.mistake == "offsets_outside":
+                self.consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            self.failed(error, batch, offsets)
+
+    def commit(self) -> None:
+        """Commit; a timeout says nothing about the outcome, so it is asked for again."""
+        tries = 1 if self.mistake == "new_id" else 5
+        for number in range(1, tries + 1):
+            try:
+                self.producer.commit_transaction(0.7 if self.mistake == "new_id" else WAIT)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or number == tries:
+                    raise
+
+    def failed(self, error: KafkaException, batch: list[Any], offsets: list[TopicPartition]) -> None:
+        cause = error.args[0]
+        if self.mistake == "new_id" and cause.retriable():
+            self.names += 1
+            self.producer = self.new(f"loop-{os.getpid()}-{self.names}")
+            self.transact(batch, offsets)
+            return
+        if self.mistake == "swallowed":
+            self.producer = self.new()
+            self.consumer.commit(offsets=offsets, asynchronous=False)
+            return
+        if cause.txn_requires_abort():
+            self.producer.abort_transaction(WAIT)
+        else:
+            self.producer = self.new()
+        if self.mistake != "no_seek":
+            self.go_back()
+
+    def go_back(self) -> None:
+        """To what the group has committed: a commit whose outcome nobody told may have succeeded."""
+        (place,) = self.consumer.committed([TopicPartition("in", 0)], WAIT)
+        self.consumer.seek(TopicPartition("in", 0, max(place.offset, 0)))
+        self.ended = False
+
+
+if __name__ == "__main__":
+    Loop(sys.argv[1]).run()
