@@ -223,7 +223,7 @@ def clone(place: Workplace) -> None:
 
 
 def readme_command(place: Workplace, number: int) -> str:
-    script = place.clone / "tests" / "support" / "readme.py"
+    script = place.clone / "tests" / "support" / "pages" / "readme.py"
     return subprocess.run([sys.executable, script, str(number)], check=True, capture_output=True, text=True).stdout
 
 
@@ -315,7 +315,7 @@ def compiled(place: Workplace) -> None:
         (protocol / name).unlink()
     if shutil.which("gcc"):
         fuzz = ("tools/fuzz_walk.py", "--payloads", str(FUZZED_PAYLOADS))
-        place.run(python, *fuzz, PYTHONPATH=str(place.clone / "tests" / "support"))
+        place.run(python, *fuzz, PYTHONPATH=str(place.clone / "tests" / "support" / "on_the_wire"))
 
 
 def bill_of_materials(place: Workplace, tools: Path) -> None:

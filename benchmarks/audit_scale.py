@@ -132,7 +132,7 @@ def forget(path: Path) -> None:
 
 def run_on_workers(workers: int, *arguments: Any) -> None:
     """`run` on a standalone cluster that is started for it."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/real_brokers"))
     from standalone_spark import standalone_spark
 
     from minibroker_pipeline import java

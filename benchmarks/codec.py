@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / "protocol"), str(HERE / "tests" / "support")]
+sys.path[:0] = [str(HERE / "protocol"), str(HERE / "tests/support/lockstep_and_search")]
 
 from kio.serial import entity_reader, entity_writer  # noqa: E402
 from kio_bridge import Bridge, kio_class  # noqa: E402

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support/real_brokers")]
 
 from peer_targets import KfakeTarget, MockTarget, NoidaTarget, TansuTarget, TestKitTarget  # noqa: E402
 from run import make  # noqa: E402

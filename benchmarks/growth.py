@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support/real_brokers")]
 
 from plots import line_plot  # noqa: E402
 from targets import MinibrokerTarget, commit, cpu_seconds, end_on_sigterm, machine  # noqa: E402

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support/real_brokers")]
 
 from scenarios import LATENCY_SAMPLES, RECORD_BYTES, connected, first_produce, new_topic, now_ms, produced  # noqa: E402
 from targets import MinibrokerTarget, cpu_seconds, end_on_sigterm  # noqa: E402

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support/real_brokers")]
 
 from broker import start_minibroker  # noqa: E402
 from targets import cpu_seconds  # noqa: E402

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support/real_brokers")]
 
 from peer_targets import KfakeTarget, MockTarget  # noqa: E402
 from plots import bar_plot  # noqa: E402

@@ -1,6 +1,7 @@
 """Writes the same table with Spark's own sink and with `kafka-exactly-once`, in turns.
 
-    PYTHONPATH=tests/support python benchmarks/sink.py [--rows N] [--bytes N] [--rounds N] [--bootstrap HOST:PORT]
+    PYTHONPATH=tests/support/real_brokers python benchmarks/sink.py [--rows N] [--bytes N] [--rounds N]
+        [--bootstrap HOST:PORT]
 
 Without `--bootstrap` a broker of minibroker is started for it. Prints a line of JSON: seconds of each run (medians and
 all), rows and MB of values a second, and the ratio. Spark's sink needs its connector (Maven), with at least once.

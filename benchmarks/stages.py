@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support/real_brokers")]
 
 from growth import TOPIC, Producer, connected, frame_of, fresh_topic, measure, one_record, produce  # noqa: E402
 from scenarios import BULK_BATCH_RECORDS, RECORD_BYTES, now_ms  # noqa: E402

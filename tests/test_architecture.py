@@ -234,3 +234,25 @@ def test_a_planted_breach_is_found(breach: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(rf"^{re.escape(contract)}.*BROKEN", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_what_tests_share_is_in_rooms_that_are_all_on_the_path() -> None:
+    support = ROOT / "tests" / "support"
+    entries = [path for path in support.iterdir() if path.name != "__pycache__"]
+    assert {path.name for path in entries if path.is_file()} == {"README.md", "__main__.py"}, (
+        "a module goes into a room"
+    )
+    rooms = {path.name for path in entries if path.is_dir()}
+    page = (support / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == sorted(rooms)
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    for path in (tool["pytest"]["ini_options"]["pythonpath"], tool["mypy"]["mypy_path"]):
+        assert {part.rpartition("tests/support/")[2] for part in path if "tests/support" in part} == rooms
+
+
+def test_a_room_or_module_that_tests_share_has_a_name_of_its_own() -> None:
+    rooms = [path for path in (ROOT / "tests" / "support").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    inside = [path for room in rooms for path in room.iterdir()]
+    modules = [path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()]
+    names = [*modules, *(room.name for room in rooms)]
+    assert sorted(names) == sorted(set(names))

@@ -21,7 +21,7 @@ def test_every_row_has_a_proof_under_both_semantics_and_every_marker_a_row() -> 
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(proofs()), "run python tests/support/seeds.py"
+    assert PAGE.read_text(encoding="utf-8") == page(proofs()), "run python tests/support seeds"
 
 
 @pytest.mark.parametrize(

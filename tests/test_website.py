@@ -199,7 +199,7 @@ def test_scenarios_that_came_later_are_run_alone(missing: bool, monkeypatch: pyt
 
 def test_the_results_are_todays() -> None:
     page = recorded_runs.PAGE.read_text(encoding="utf-8")
-    assert recorded_runs.with_results(page, recorded_runs.load()) == page, "run python tests/support/peers.py"
+    assert recorded_runs.with_results(page, recorded_runs.load()) == page, "run python tests/support peers"
     assert recorded_runs.DATA.stat().st_size < 300_000
 
 

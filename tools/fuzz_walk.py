@@ -1,8 +1,9 @@
 """The compiled walk of records under sanitizers, against the walk in Python, on many small payloads, mostly damaged.
 
-``PYTHONPATH=tests/support python tools/fuzz_walk.py --payloads 10000000`` compiles `_native.c` with the address and the
-undefined behaviour sanitizer (gcc on Linux) and starts itself again with them. Behind every payload lies a page that
-must not be read. The first payload of which the two walks say different things is printed: exit status 1.
+``PYTHONPATH=tests/support/on_the_wire python tools/fuzz_walk.py --payloads 10000000`` compiles `_native.c` with the
+address and the undefined behaviour sanitizer (gcc on Linux) and starts itself again with them. Behind every payload
+lies a page that must not be read. The first payload of which the two walks say different things is printed: exit
+status 1.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
     assert {one["rule"] for one in verdict["broken"]} == {"duplicate-record"}
 
 
-LOOP = Path(__file__).parents[1] / "support" / "loop_client.py"
+LOOP = Path(__file__).parents[1] / "support" / "applications" / "loop_client.py"
 
 
 def loop(mistake: str, directory: Path, *scripts: str) -> list[dict[str, Any]]:

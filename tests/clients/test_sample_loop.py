@@ -37,4 +37,4 @@ def test_which_codes_confluent_takes_from_offset_commits(code: int, lives: bool)
 
 
 def test_the_table_in_the_docs_is_what_was_counted() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python tests/support/sample_loop.py --table"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python tests/support sample_loop --table"

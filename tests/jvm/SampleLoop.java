@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * The sample of KIP-588 as the text has it, its callback included, for three transactions instead of for ever. Nothing is
- * flushed. Arguments: bootstrap, what the second transaction meets (see tests/support/sample_loop.py), how many runs,
+ * flushed. Arguments: bootstrap, what the second transaction meets (see tests/support/applications/sample_loop.py), how many runs,
  * one after the other, each with a producer of its own. Prints "paused" and waits for a line where the timeout shall
  * fall, or its transaction must be open; then "lives", or "ends" and on what, for each run.
  */

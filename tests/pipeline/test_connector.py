@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("pyspark")
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parents[1] / "support" / "applications"
 SECONDS = 300.0
 
 

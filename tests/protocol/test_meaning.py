@@ -14,7 +14,7 @@ from minibroker_protocol.registry import all_messages, registry
 from minibroker_protocol.structs import Struct, entities_of, struct_types
 
 KAFKA: dict[str, dict[str, str]] = json.loads(
-    (Path(__file__).parents[1] / "support" / "meaning_in_kafka.json").read_text()
+    (Path(__file__).parents[1] / "support" / "recordings" / "meaning_in_kafka.json").read_text()
 )
 """Message → field, or struct and field → entityType and "mapKey", of the message definitions of Kafka 4.3.1."""
 OURS = frozenset(

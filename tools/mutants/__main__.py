@@ -21,7 +21,7 @@ from .coverage_map import CoverageMap
 from .planting import ROOT, Mutant, drawn, found_again
 from .showing import Workplace
 
-EXPLAINED = ROOT / "tests" / "support" / "mutants.toml"
+EXPLAINED = ROOT / "tests" / "support" / "damage_and_defects" / "mutants.toml"
 
 
 def main() -> int:

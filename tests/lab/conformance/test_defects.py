@@ -54,7 +54,10 @@ def test_every_defect_has_its_place_and_changes_the_code_there_alone(defect: Def
     try:
         function, code = broken(defect)
     except NoPlace as error:
-        pytest.fail(f"{error}\nThe code may be right: give the defect its new place in tests/support/defects.", False)
+        pytest.fail(
+            f"{error}\nThe code may be right: give the defect its new place in the package `defects`.",
+            False,
+        )
     assert says(code) != says(as_written(function))
     if defect.old != BODY:
         nothing = Defect(defect.name, defect.breaks, defect.where, defect.old, defect.old)

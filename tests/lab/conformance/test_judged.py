@@ -36,4 +36,4 @@ def test_a_defect_fails_its_scenarios(defect: str) -> None:
 
 def test_the_page_has_todays_counts() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_counts(page) == page, "run python tests/support/conformance_page.py"
+    assert with_counts(page) == page, "run python tests/support conformance_page"

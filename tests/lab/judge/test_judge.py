@@ -21,7 +21,7 @@ from minibroker_lab.judge.trial import Task, try_out
 
 pytestmark = pytest.mark.waits
 
-CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
+CLIENT = Path(__file__).parents[2] / "support" / "applications" / "wrong_client.py"
 TOPICS = ["--topic", "orders:1", "--topic", "in:1", "--topic", "out:1", "--lineage", "in=out"]
 SCRIPTS = {
     "duplicate_record": "lost-produce-replies",

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/results/judge.md, which `tests/support/judge_page.py` writes."""
+"""The tables of benchmarks/results/judge.md, which `tests/support/pages/judge_page.py` writes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from minibroker_lab.judge.scripts import Script, as_toml, bundled, load, parse
 from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.verdict import BrokenPromise
 
-CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
+CLIENT = Path(__file__).parents[2] / "support" / "applications" / "wrong_client.py"
 CORE = ["InitProducerId", "Produce", "Produce", "InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn"] * 2
 OLD = {"AddPartitionsToTxn": 1, "EndTxn": 1, "Fetch": 4, "FindCoordinator": 2, "InitProducerId": 1, "Produce": 7}
 NEW = {"EndTxn": 5, "Fetch": 18, "InitProducerId": 5, "ListOffsets": 11, "Metadata": 13, "Produce": 13}

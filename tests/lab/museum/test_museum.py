@@ -22,7 +22,7 @@ from minibroker_lab.museum.cases import CaseError, Measured, find, read, read_al
 from minibroker_lab.museum.clients import ClientError, installed, parse_client, program
 
 ROOT = Path(__file__).parents[3]
-CLIENT = ROOT / "tests" / "support" / "wrong_client.py"
+CLIENT = ROOT / "tests" / "support" / "applications" / "wrong_client.py"
 WAYS = {"1.0": "duplicate_record", "2.0": "right", "3.0": "order", "4.0": "no_progress", "5.0": "gave_up"}
 """How the mini-client of each version goes."""
 PROGRAM = f"""

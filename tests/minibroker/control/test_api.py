@@ -25,7 +25,7 @@ from minibroker.faults.rules import Match
 from minibroker_protocol.errors import ApiError
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLE = ROOT / "tests" / "support" / "typed_program.py"
+SAMPLE = ROOT / "tests" / "support" / "applications" / "typed_program.py"
 
 
 @pytest.fixture(scope="module")

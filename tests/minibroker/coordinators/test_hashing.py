@@ -1,7 +1,7 @@
 """The partition of a group or transactional id is the one that a live Kafka 4.3.1 put it into.
 
-`kafka-4.3.1/internal-partitions.json` was recorded by `tests/support/internal_partitions.py`: each name was used as a
-group and as a transactional id, and the partition is the directory in which Kafka wrote its record. How many of the
+`kafka-4.3.1/internal-partitions.json` was recorded by `python tests/support internal_partitions`: each name was used as
+a group and as a transactional id, and the partition is the directory in which Kafka wrote its record. How many of the
 hashes are negative, and Java's hash of some, are here as plain numbers.
 """
 

@@ -63,7 +63,7 @@ def test_what_is_known_to_be_refused_is() -> None:
 
 
 def test_the_page_in_the_docs_is_this_table() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python tests/support/fault_table.py"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python tests/support fault_table"
 
 
 def test_every_action_is_exported_and_has_a_row() -> None:

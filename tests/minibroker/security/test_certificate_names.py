@@ -18,7 +18,7 @@ from minibroker.security.certificate_names import subject_name
 def test_subjects_have_the_names_that_java_gives_them() -> None:
     recorded = subjects.read()
     assert len(recorded) >= 50
-    assert [subject for subject, _ in recorded] == subjects.subjects()  # else `tests/support/subjects.py` is to be run
+    assert [subject for subject, _ in recorded] == subjects.subjects()  # else run `python tests/support subjects`
     assert [(s, subject_name(certificate(s))) for s, _ in recorded] == [(s, java) for s, java in recorded]
 
 

@@ -1,0 +1,107 @@
+"""The application that `minibroker judge` is shown on, in seven client libraries: how each is built, run and judged.
+
+The tiers run it with the versions that they have, the page docs/how-to/judge.md with older ones too, from the museum's
+cache.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jvm import JVM_TIER, compile_java, java_command
+from toolchain import TESTS, go_program, node_program
+
+from minibroker.cli import main
+from minibroker_lab.museum.clients import program
+
+PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
+JAVA, NODE = "Java", "kafkajs"
+GO = {"franz-go": "github.com/twmb/franz-go", "sarama": "github.com/IBM/sarama"}
+CLIENTS = (*PYTHON, JAVA, *GO, NODE)
+OLD = {
+    "confluent-kafka": ("2.3.0",),
+    "aiokafka": ("0.10.0",),
+    "kafka-python": ("2.2.0",),
+    JAVA: ("2.8.0", "3.9.0"),
+    "franz-go": ("1.17.0",),
+    "sarama": ("1.41.0",),
+    NODE: ("1.15.0",),
+}
+"""Older versions beside the tiers' own: the oldest that has a wheel for Python 3.11, or one that many still use."""
+_SOURCES = {
+    **dict.fromkeys(PYTHON, ("support/judged_client.py",)),
+    JAVA: ("jvm/JudgedClient.java",),
+    "franz-go": ("go/judged/main.go", "go/judged/franz.go"),
+    "sarama": ("go/judged/main.go", "go/judged/sarama.go"),
+    NODE: ("node/judged.mjs",),
+}
+
+
+def command(client: str, directory: Path) -> list[str]:
+    """Its command line; what has to be built goes into `directory`. Raises Unavailable."""
+    if client in PYTHON:
+        return [sys.executable, str(Path(__file__).with_name("judged_client.py")), client]
+    if client == JAVA:
+        return java_command("JudgedClient", extra=(compile_java([JVM_TIER / "JudgedClient.java"], directory),))
+    if client == NODE:
+        return node_program("judged.mjs", directory)
+    return [go_program("./judged", directory), client]
+
+
+@contextmanager
+def command_of(client: str, version: str) -> Iterator[list[str]]:
+    """Its command line with another version of the library. Raises ClientError."""
+    sources = [TESTS / source for source in _SOURCES[client]]
+    with program("kafka-clients" if client == JAVA else client, version, sources) as argv:
+        yield [*argv, client]
+
+
+def release(client: str) -> str:
+    """The version of the library."""
+    if client in PYTHON:
+        return version(client)
+    if client == JAVA:
+        return _found(r"<kafka\.version>(.+?)<", JVM_TIER / "pom.xml")
+    if client == NODE:
+        return _found(r'"kafkajs": "(.+?)"', TESTS / "node" / "package.json")
+    return _found(rf"\t{re.escape(GO[client])} v(\S+)", TESTS / "go" / "go.mod")
+
+
+def _found(pattern: str, file: Path) -> str:
+    match = re.search(pattern, file.read_text(encoding="utf-8"))
+    if match is None:
+        raise AssertionError(f"{file.name} does not say {pattern!r}")
+    return match[1]
+
+
+def verdicts(
+    argv: Sequence[str], scripts: Sequence[str], semantics: str = "kafka", *, seconds: float = 120
+) -> dict[str, dict[str, Any]]:
+    """Script → what `minibroker judge` reports of this command."""
+    with tempfile.TemporaryDirectory() as place:
+        report = Path(place, "judge.json")
+        chosen = [argument for script in scripts for argument in ("--script", script)]
+        how = ["--semantics", semantics, "--topic", "orders:1", "--timeout", f"{seconds:g}"]
+        how += ["--report", "json", "--report-dir", place]
+        main(["judge", *chosen, *how, "--", *argv])
+        found: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
+    return {one["script"]: one for one in found}
+
+
+def hold(argv: Sequence[str], scripts: Sequence[str]) -> None:
+    """Assert that exactly-once held under each of these scripts."""
+    found = verdicts(argv, scripts)
+    assert list(found) == list(scripts)
+    assert [one for one in found.values() if one["verdict"] != "held"] == []
+
+
+SHORT = ("lost-produce-replies", "timeout-mid-transaction")
+"""What the tiers of other languages ask on every run; all scripts are for docs/how-to/judge.md."""

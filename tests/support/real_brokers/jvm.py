@@ -1,0 +1,98 @@
+"""Java, Maven and Kafka's own jars for the JVM tier; everything missing becomes a reason to skip, never an error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from toolchain import Unavailable, last_line, tool
+
+JVM_TIER = Path(__file__).resolve().parents[2] / "jvm"
+TOOLS_RELEASE = "4.3.1"
+"""The release whose jars have the console tools: Maven has no kafka-tools of a later one."""
+POMS = {TOOLS_RELEASE: JVM_TIER / "pom.xml", "4.4.0": JVM_TIER / "kafka-4.4" / "pom.xml"}
+"""Kafka's releases in this tier, the newest last: each with a client and a whole broker."""
+NEWEST = list(POMS)[-1]
+ANY_RELEASE = JVM_TIER / "releases" / "pom.xml"
+"""A whole broker of any other release."""
+DOWNLOAD_SECONDS = 600
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For programs that live for seconds; what is measured runs without them."""
+
+
+@cache
+def kafka_libs(release: str = TOOLS_RELEASE) -> Path:
+    """Directory with the jars of a release; downloaded once. `MINIBROKER_KAFKA_LIBS` names one that has the tools'."""
+    named = os.environ.get("MINIBROKER_KAFKA_LIBS")
+    if named and release == TOOLS_RELEASE:
+        return Path(named)
+    if release in POMS:
+        return fetched_jars(POMS[release], f"the jars of Kafka {release}")
+    return fetched_jars(ANY_RELEASE, f"the jars of Kafka {release}", version=release)
+
+
+def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS, version: str = "") -> Path:
+    """Directory with the jars that a pom lists, of its Kafka's `version` where one is given; downloaded when they, or
+    the pom, are new.
+
+    Raises Unavailable, also when that takes longer than `seconds`.
+    """
+    libs = pom.parent / "target" / (version or "libs")
+    stamp = libs / ".complete"
+    if stamp.exists() and stamp.read_text() == pom.read_text():
+        return libs
+    mvn = tool("mvn")
+    argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    argv += [f"-Dkafka.version={version}"] if version else []
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"mvn could not fetch {what} in {seconds:g} s") from None
+    if done.returncode:
+        raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
+    stamp.write_text(pom.read_text())
+    return libs
+
+
+def classpath(*extra: Path, release: str = TOOLS_RELEASE) -> str:
+    return os.pathsep.join([*(str(path) for path in extra), str(kafka_libs(release) / "*")])
+
+
+def java_command(
+    main_class: str,
+    *arguments: str,
+    extra: tuple[Path, ...] = (),
+    heap: str = "256m",
+    options: tuple[str, ...] = FAST_START,
+    release: str = TOOLS_RELEASE,
+) -> list[str]:
+    """Command line of one JVM. `extra` goes on the class path, before the jars of Kafka's `release`."""
+    return [
+        tool("java"), f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options,
+        "-cp", classpath(*extra, release=release), main_class, *arguments,
+    ]  # fmt: skip
+
+
+def run_java(
+    main_class: str,
+    *arguments: str,
+    extra: tuple[Path, ...] = (),
+    options: tuple[str, ...] = (),
+    stdin: str = "",
+    seconds: float = 120,
+    release: str = TOOLS_RELEASE,
+) -> subprocess.CompletedProcess[str]:
+    """Run a main class to its end and return what it printed."""
+    argv = java_command(main_class, *arguments, extra=extra, options=(*FAST_START, *options), release=release)
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds)
+
+
+def compile_java(sources: list[Path], out: Path, *extra: Path) -> Path:
+    """Compile the tier's own programs against Kafka's jars; a program that does not compile is an error, not a skip."""
+    argv = [tool("javac"), "-nowarn", "-cp", classpath(*extra), "-d", str(out), *map(str, sources)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
+    return out

@@ -1,0 +1,490 @@
+"""A load on two real Apache Kafka brokers that leaves everything behind that is lawful, copied while they are stopped:
+
+    python tests/support lawful_load [--points N] [--seed N] [--keep DIRECTORY]
+
+Transactions (transaction.version 0, then 1, then 2), idempotent producers, group offsets, compaction, deletion by time
+and size, DeleteRecords, policies that change, moves between log directories, elections, topics that are made and
+deleted, kills and clean stops. At each point both brokers get SIGSTOP, their directories are copied, and `check` and
+`audit` read the copy.
+
+Kafka itself drops markers (docs/explanation/what-kafka-does.md), so a finding is explained where it names a
+transactional id for which a read_committed consumer disagrees with the load's journal in the end, or the first record
+of a transaction whose end its client was never told: a kill took the answer, and the next transaction decides about its
+records. Of an id with such an end a marker may be missing where the transaction has no record.
+
+Needs Maven and confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from free_ports import free_ports
+from real_kafka import RealKafka
+from write_healthy import Wire
+
+from minibroker.cli import main as minibroker
+from minibroker_protocol import messages as m
+
+SETTINGS = """
+offsets.topic.num.partitions=2
+transaction.state.log.num.partitions=2
+offsets.topic.replication.factor=2
+transaction.state.log.replication.factor=2
+offsets.topic.segment.bytes=1048576
+transaction.state.log.segment.bytes=1048576
+log.index.size.max.bytes=4096
+log.cleaner.backoff.ms=200
+log.cleaner.dedupe.buffer.size=20000000
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=1000
+metadata.log.segment.bytes=8388608
+metadata.log.max.snapshot.interval.ms=5000
+metadata.max.retention.ms=10000
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
+broker.session.timeout.ms=3000
+min.insync.replicas=1
+auto.create.topics.enable=false
+"""
+ROLLING = {"segment.ms": "700", "file.delete.delay.ms": "1000"}
+CLEANED = {"min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "500", "delete.retention.ms": "1500"}
+DELETED = {"retention.ms": "15000"}
+TOPICS: dict[str, tuple[int, int, dict[str, str]]] = {
+    "kept": (2, 2, {}),
+    "deleted": (2, 2, {"cleanup.policy": "delete", **DELETED}),
+    "compacted": (2, 2, {"cleanup.policy": "compact", **CLEANED}),
+    "both": (2, 2, {"cleanup.policy": "compact,delete", **CLEANED, **DELETED}),
+    "changing": (2, 2, {"cleanup.policy": "delete", **CLEANED}),
+    "moving": (2, 1, {}),
+}
+"""name -> (partitions, replicas, configs)."""
+WHOLE = ("kept", "moving")
+"""Topics that nothing is ever taken from but by DeleteRecords."""
+PROGRESS = 25
+"""Transactions that end between two points, at least."""
+COMMIT, ABORT, UNKNOWN = "commit", "abort", "unknown"
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+@dataclass
+class Journal:
+    """What each transactional id knows of its transactions. records: those that were acknowledged, by outcome, which is
+    UNKNOWN where the client was not told."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: int = 0
+    records: dict[str, dict[Place, str]] = field(default_factory=dict)
+    ends: dict[str, set[str]] = field(default_factory=dict)
+
+    def end(self, name: str, places: list[Place], outcome: str) -> None:
+        with self.lock:
+            self.ended += 1
+            self.ends.setdefault(name, set()).add(outcome)
+            self.records.setdefault(name, {}).update(dict.fromkeys(places, outcome))
+
+
+class Client(threading.Thread):
+    """Works until it is told to end; after a failure it begins anew."""
+
+    def __init__(self, load: Load, name: str, work: Callable[[Client], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.load, self.random, self._work = load, Random(f"{load.seed} {name}"), work
+
+    def run(self) -> None:
+        while not self.load.over.is_set():
+            with suppress(KafkaException, BufferError):
+                self._work(self)
+            self.load.over.wait(0.2)
+
+
+class Load:
+    def __init__(self, seed: int) -> None:
+        self.seed, self.random = seed, Random(seed)
+        self.over = threading.Event()
+        self.journal = Journal()
+        (port,) = free_ports(1)
+        first = RealKafka(f"{SETTINGS}log.dirs={{data}}-a,{{data}}-b\n", features=("transaction.version=0",))
+        second = RealKafka(
+            f"{SETTINGS}process.roles=broker\nnode.id=2\nlog.dirs={{data}}\n"
+            f"controller.quorum.voters=1@127.0.0.1:{first.controller_port}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n",
+            port,
+        )
+        self.brokers = (first, second)
+        self.bootstrap = f"{first.bootstrap},{second.bootstrap}"
+        self.folders = {
+            "1a": Path(f"{first.directory}/data-a"),
+            "1b": Path(f"{first.directory}/data-b"),
+            "2": Path(f"{second.directory}/data"),
+        }
+        self.said: list[str] = []
+
+    def start(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+        for broker in self.brokers:
+            broker.wait()
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        patiently(lambda: len(self.admin.list_topics(timeout=10).brokers) == 2, "the second broker is not there")
+        for name, (partitions, replicas, configs) in TOPICS.items():
+            self.create(name, partitions, replicas, {**ROLLING, **configs})
+        self.create("remade", 2, 2, ROLLING)
+        for work, count in ((transactions, 4), (copies, 1), (plain, 2)):
+            for number in range(count):
+                Client(self, f"{work.__name__}-{number}", work).start()
+
+    def create(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
+        topic = NewTopic(name, partitions, replicas, config=configs)
+        if replicas == 1:
+            topic = NewTopic(name, partitions, replica_assignment=[[1]] * partitions, config=configs)
+        for made in self.admin.create_topics([topic]).values():
+            made.result()
+
+    def close(self) -> None:
+        self.over.set()
+        for broker in self.brokers:
+            if broker.process is not None and broker.process.poll() is None:
+                broker.process.send_signal(signal.SIGCONT)
+            broker.close()
+        for folder in self.folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # -- what happens between two points ---------------------------------------------------------------------------
+
+    def kill(self, index: int) -> None:
+        self.brokers[index].kill()
+
+    def stop(self, index: int) -> None:
+        self.brokers[index].stop()
+
+    def restart(self) -> None:
+        for broker in self.brokers:
+            if broker.process is not None and broker.process.poll() is not None:
+                broker.start()
+                broker.wait()
+
+    def delete_records(self) -> None:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "-", "log_level": 0})
+        wanted = []
+        for topic in ("kept", "deleted", "moving"):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+            wanted.append(TopicPartition(topic, 0, self.random.randint(low, high)))
+        consumer.close()
+        for done in self.admin.delete_records(wanted).values():
+            done.result()
+
+    def change_policy(self) -> None:
+        policy = self.random.choice(("compact", "delete", "compact,delete"))
+        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", "changing", incremental_configs=[entry])
+        for done in self.admin.incremental_alter_configs([resource]).values():
+            done.result()
+
+    def move(self) -> None:
+        """Replicas of broker 1 go to its other log directory."""
+        kind = m.AlterReplicaLogDirsRequest
+        topics = [kind.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in ("moving", "kept", "compacted")]
+        path = self.folders[self.random.choice(("1a", "1b"))]
+        Wire(self.brokers[0].bootstrap).call(kind(dirs=[kind.AlterReplicaLogDir(path=str(path), topics=topics)]), 2)
+
+    def elect(self) -> None:
+        with suppress(KafkaException):
+            self.admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, None).result()
+
+    def remake(self) -> None:
+        """A topic that comes and goes."""
+        with suppress(KafkaException):
+            for done in self.admin.delete_topics(["remade"]).values():
+                done.result()
+        patiently(lambda: "remade" not in self.admin.list_topics(timeout=10).topics, "a topic stays")
+        self.create("remade", 2, 2, ROLLING)
+
+    def upgrade(self, level: int) -> None:
+        kind = m.UpdateFeaturesRequest
+        update = kind.FeatureUpdateKey(feature="transaction.version", max_version_level=level)
+        Wire(self.brokers[0].bootstrap).call(kind(feature_updates=[update]), 1)
+
+    def between(self, number: int, points: int) -> str:
+        """Something new, and transactions that end; the name of what was done."""
+        level = 1 + number * 3 // points
+        if number and level != 1 + (number - 1) * 3 // points:
+            self.upgrade(level - 1)
+        events: dict[str, Callable[[], None]] = {
+            "delete records": self.delete_records,
+            "change the policy": self.change_policy,
+            "kill 2": lambda: self.kill(1),
+            "move": self.move,
+            "stop 2": lambda: self.stop(1),
+            "elect": self.elect,
+            "kill 1": lambda: self.kill(0),
+            "make a topic again": self.remake,
+            "stop 1": lambda: self.stop(0),
+            "nothing": lambda: None,
+        }
+        name = [*events][number % len(events)]
+        before = self.journal.ended
+        patiently(lambda: self.journal.ended >= before + PROGRESS, "no transaction ends", 120)
+        events[name]()
+        return f"transaction.version {level - 1}, {name}"
+
+    # -- copies ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        running = [one.process for one in self.brokers if one.process is not None and one.process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in running:
+                process.send_signal(signal.SIGCONT)
+
+    def copy(self, target: Path) -> None:
+        """Everything but the locks; the metadata log's indexes, 10 MB of zeros each, are left out."""
+        with self.frozen():
+            for name, folder in self.folders.items():
+                shutil.copytree(folder, target / name, ignore=shutil.ignore_patterns(".lock"))
+        for path in target.glob("*/__cluster_metadata-0/*index"):
+            path.unlink()
+
+    def left(self) -> set[Place]:
+        """Records of transactions whose end their clients were not told."""
+        with self.journal.lock:
+            known = self.journal.records.values()
+            return {place for records in known for place, outcome in records.items() if outcome == UNKNOWN}
+
+    def untold(self) -> set[str]:
+        """Transactional ids that were not told the end of a transaction."""
+        with self.journal.lock:
+            return {name for name, ends in self.journal.ends.items() if UNKNOWN in ends}
+
+    def disagreements(self) -> dict[str, list[str]]:
+        """Transactional ids of which a read_committed consumer sees something else than the journal says."""
+        self.over.set()
+        for thread in threading.enumerate():
+            if isinstance(thread, Client):
+                thread.join(60)
+        self.restart()
+        seen: set[Place] = set()
+        starts: dict[tuple[str, int], int] = {}
+        reader = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "-", "isolation.level": "read_committed",
+             "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+        )  # fmt: skip
+        places = [TopicPartition(name, index, 0) for name in TOPICS for index in range(TOPICS[name][0])]
+        for place in places:
+            starts[place.topic, place.partition], _ = reader.get_watermark_offsets(place, timeout=30)
+            place.offset = starts[place.topic, place.partition]
+        reader.assign(places)
+        open_places = {(place.topic, place.partition) for place in places}
+        deadline = time.monotonic() + 120
+        while open_places and time.monotonic() < deadline:
+            message = reader.poll(1)
+            if message is None:
+                continue
+            if message.error() is None:
+                seen.add((message.topic(), message.partition(), message.offset()))
+            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                open_places.discard((message.topic(), message.partition()))
+        reader.close()
+        found: dict[str, list[str]] = {}
+        for name, records in self.journal.records.items():
+            for place, outcome in records.items():
+                topic, partition, offset = place
+                if topic not in TOPICS or offset < starts[topic, partition]:
+                    continue
+                wrong = (outcome == ABORT and place in seen) or (
+                    outcome == COMMIT and topic in WHOLE and place not in seen
+                )
+                if wrong:
+                    found.setdefault(name, []).append(f"{topic}-{partition}@{offset}: {outcome}")
+        return found
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------
+
+
+def transactions(client: Client, *, offsets: bool = False) -> None:
+    load, random = client.load, client.random
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": load.bootstrap, "transactional.id": client.name, "transaction.timeout.ms": 10_000,
+         "log_level": 0, "linger.ms": random.choice((0, 5))}
+    )  # fmt: skip
+    producer.init_transactions(60)
+    while not load.over.is_set():
+        places: list[Place] = []
+        outcome = UNKNOWN
+        try:
+            outcome = one_transaction(client, producer, places, offsets=offsets)
+        finally:
+            load.journal.end(client.name, places, outcome)
+
+
+def one_transaction(client: Client, producer: confluent_kafka.Producer, places: list[Place], *, offsets: bool) -> str:
+    """Its outcome; `places` gets the records that were acknowledged. Raises KafkaException where it is not known."""
+    load, random = client.load, client.random
+
+    def written(error: Any, message: Any) -> None:
+        if error is None:
+            places.append((message.topic(), message.partition(), message.offset()))
+
+    producer.begin_transaction()
+    topics = random.sample([*TOPICS, "remade"] if random.random() < 0.1 else [*TOPICS], 2)
+    for number in range(random.randint(1, 12)):
+        producer.produce(
+            random.choice(topics),
+            f"{client.name} {number}",
+            f"k{random.randrange(30)}",
+            partition=random.randrange(2),
+            on_delivery=written,
+        )
+        if random.random() < 0.2:
+            producer.flush(20)
+    if offsets:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": load.bootstrap, "group.id": "copies", "log_level": 0})
+        at = [TopicPartition("kept", 0, consumer.get_watermark_offsets(TopicPartition("kept", 0), 20)[0])]
+        producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+        consumer.close()
+    if random.random() < 0.3:
+        producer.flush(20)
+        producer.abort_transaction(60)
+        return ABORT
+    try:
+        producer.commit_transaction(60)
+    except KafkaException as error:
+        if not error.args[0].txn_requires_abort():
+            raise
+        producer.abort_transaction(60)
+        return ABORT
+    return COMMIT
+
+
+def copies(client: Client) -> None:
+    transactions(client, offsets=True)
+
+
+def plain(client: Client) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": client.load.bootstrap, "enable.idempotence": True, "log_level": 0}
+    )
+    for number in range(400):
+        if client.load.over.wait(0.01):
+            break
+        producer.produce(client.random.choice([*TOPICS]), f"p {number}", f"k{client.random.randrange(30)}")
+        producer.poll(0)
+    producer.flush(30)
+
+
+# -- judging ---------------------------------------------------------------------------------------------------------
+
+
+def patiently(done: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        time.sleep(0.05)
+
+
+def errors_of(folder: Path) -> list[dict[str, Any]]:
+    """What `check` and `audit` call an error in a copy, `tool` beside."""
+    found = []
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        minibroker(["check", str(folder), "--quiet", "--json"])
+    found += [{"tool": "check", **json.loads(line)} for line in out.getvalue().splitlines()]
+    summary = folder / "summary.json"
+    with contextlib.redirect_stdout(io.StringIO()):
+        minibroker(["audit", str(folder), "--quiet", "--json", str(summary)])
+    shown = json.loads(summary.read_text())["shown"]
+    found += [{"tool": "audit", **one} for one in shown if one["severity"] == "error"]
+    return found
+
+
+def explained(error: dict[str, Any], names: Mapping[str, object], untold: set[str], left: set[Place]) -> bool:
+    """Whether the load knows better, see the top of this module."""
+    name = error.get("transactional_id")
+    if name in names or (name in untold and error["rule"] == "torn-transaction" and error["first_offset"] < 0):
+        return True
+    log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
+    topic, _, partition = log.rpartition("-")
+    offsets = {int(number) for number in re.findall(r"\d+", error["message"])} | {error.get("first_offset", -1)}
+    return any((topic, int(partition or 0), offset) in left for offset in offsets)
+
+
+@dataclass
+class Result:
+    """unexplained: errors that the load knows no cause of."""
+
+    errors: int
+    unexplained: list[str]
+    disagreements: dict[str, list[str]]
+
+
+def run(points: int, seed: int, keep: Path, say: Callable[[str], None] = print) -> Result:
+    load = Load(seed)
+    copied: list[tuple[Path, str]] = []
+    try:
+        load.start()
+        for number in range(points):
+            what = load.between(number, points)
+            folder = keep / f"{number:02}"
+            load.copy(folder)
+            copied.append((folder, what))
+            say(f"{number}: {what}, {load.journal.ended} transactions")
+            load.restart()
+        disagreements, untold, left = load.disagreements(), load.untold(), load.left()
+    finally:
+        load.close()
+    errors, unexplained = 0, []
+    for folder, what in copied:
+        found = errors_of(folder)
+        errors += len(found)
+        new = [one for one in found if not explained(one, disagreements, untold, left)]
+        unexplained += [f"{folder.name} ({what}): {json.dumps(one)}" for one in new]
+        say(f"{folder.name}: {what}: {len(found)} errors, {len(new)} unexplained")
+        if not new:
+            shutil.rmtree(folder)
+    return Result(errors, unexplained, disagreements)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="directory for the copies that have errors")
+    arguments = parser.parse_args()
+    keep = arguments.keep or Path(tempfile.mkdtemp(prefix="lawful-"))
+    keep.mkdir(parents=True, exist_ok=True)
+    result = run(arguments.points, arguments.seed, keep, lambda line: print(line, flush=True))
+    for name, places in result.disagreements.items():
+        print(f"journal and consumer disagree: {name}: {len(places)}, {places[0]}")
+    for line in result.unexplained[:50]:
+        print(line)
+    print(f"{result.errors} errors, {len(result.unexplained)} unexplained; copies with errors: {keep}")
+    return 1 if result.unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
