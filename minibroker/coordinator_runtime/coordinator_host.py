@@ -282,7 +282,9 @@ class CoordinatorHost(Generic[S]):
             durable.result()
             return self._committed(index, hosted, outcome, base_offset)
         except ApiError as error:  # not synced, the partition was dropped, or is led elsewhere now
-            return self._abandon(outcome, self._map_error(error.code))
+            # The group coordinator waits for replicas itself, and ends its waits when it resigns (CoordinatorRuntime).
+            resigned = self._replay_on_append and self._hosted.get(index) is not hosted
+            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR if resigned else self._map_error(error.code))
 
     def _committed(
         self, index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int

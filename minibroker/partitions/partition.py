@@ -384,11 +384,11 @@ class Partition:
         if len(self.replicas) == 1:
             self.in_sync = None
 
-    def _resign(self, reason: str) -> None:
+    def _resign(self, reason: str, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         self.in_sync = None
         waiters, self._hw_waiters = self._hw_waiters, []
         for _, _, waiter in waiters:
-            waiter.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason))
+            waiter.fail(ApiError(code, reason))
 
     # -- as leader of followers --------------------------------------------------------------------------------------
 
@@ -544,11 +544,11 @@ class Partition:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def dropped(self) -> None:
-        """The topic was deleted: waiting requests fail, because this broker no longer leads it."""
+        """The topic was deleted: waiting requests fail with UNKNOWN_TOPIC_OR_PARTITION (getPartitionOrError)."""
         self._let_go()
         self._written = False
         self.leader_id = NO_LEADER
-        self._resign(f"{self} was deleted")
+        self._resign(f"{self} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.notify()
 
     def abandon(self) -> None:

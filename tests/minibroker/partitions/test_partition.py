@@ -273,7 +273,7 @@ def test_deletion_ends_every_wait() -> None:
     waiting = story.partition.when_high_watermark(10)
     story.partition.watch(lambda: woken.append(1))
     story.partition.dropped()
-    assert (code(waiting), len(woken)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
+    assert (code(waiting), len(woken)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1)
     assert not story.partition.has_log
 
 

@@ -1,0 +1,275 @@
+"""Every answer that waits × what can happen meanwhile: who waits is answered, and with the code that Kafka has for it.
+
+Codes: DelayedProduce and ReplicaManager.getPartitionOrError for logs, and for the coordinators above them
+TransactionStateManager.appendTransactionToLog and CoordinatorRuntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from many_brokers import ManyBrokers
+
+from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
+from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.disk import StorageError
+from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
+
+T = "t"
+GROUPS, TRANSACTIONS = CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+CONFIG = {
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+}
+LAG_MS = 30_000
+"""replica.lag.time.max.ms: after it a follower that is out of reach holds nobody up."""
+
+
+class Story:
+    """Three brokers with every log on each, a group ``g`` and a producer ``x`` with an open transaction."""
+
+    def __init__(self, **config: str) -> None:
+        settings = {**CONFIG, **{name.replace("_", "."): value for name, value in config.items()}}
+        self.brokers = ManyBrokers(3, settings, disks={node: FaultyDisk() for node in (1, 2, 3)})
+        self.brokers.create(T, [[1, 2, 3], [1, 2, 3]])
+        self.brokers.coordinator("g", 0)
+        self.brokers.coordinator("x", 1)
+        begun = self.call(TRANSACTIONS, _init_producer_id("x"), 4)
+        self.producer = begun.producer_id, begun.producer_epoch
+        self.call(TRANSACTIONS, self.add_partitions(0), 3)
+        producer_id, epoch = self.producer
+        offsets = m.AddOffsetsToTxnRequest(
+            transactional_id="x", producer_id=producer_id, producer_epoch=epoch, group_id="g"
+        )
+        assert self.call(TRANSACTIONS, offsets, 3).error_code == ErrorCode.NONE
+        self.brokers.settle(1000)
+
+    def send(self, topic: str, request: Request, version: int) -> Deferred[Any]:
+        """To the leader of the topic's one partition."""
+        return self.brokers.send(self.brokers.leader(topic), request, version)
+
+    def call(self, topic: str, request: Request, version: int) -> Any:
+        answer = self.send(topic, request, version)
+        self.brokers.settle(100)
+        return answer.result()
+
+    def add_partitions(self, index: int) -> m.AddPartitionsToTxnRequest:
+        kind, (producer_id, epoch) = m.AddPartitionsToTxnRequest, self.producer
+        return kind(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name=T, partitions=[index])],
+        )
+
+
+# -- what waits: the topic whose log is written, the request, its version, the code in the answer ----------------------
+
+
+class Waiting(NamedTuple):
+    topic: str
+    request: Callable[[Story], Request]
+    version: int
+    code: Callable[[Any], int]
+
+
+def _produce(story: Story) -> Request:
+    request = story.brokers.produce_request(T, build_batch([Record(0, story.brokers.clock.now_ms(), None, b"v")]))
+    request.timeout_ms = 5000
+    return request
+
+
+def _markers(_: Story) -> Request:
+    kind = WriteTxnMarkersRequest
+    marker = kind.WritableTxnMarker(
+        producer_id=5,
+        producer_epoch=0,
+        transaction_result=True,
+        coordinator_epoch=0,
+        topics=[kind.WritableTxnMarkerTopic(name=T, partition_indexes=[0])],
+    )
+    return kind(markers=[marker])
+
+
+def _offset_commit(_: Story) -> Request:
+    kind = m.OffsetCommitRequest
+    offset = kind.OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+    topic = kind.OffsetCommitRequestTopic(name=T, partitions=[offset])
+    return kind(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+
+def _txn_offset_commit(story: Story) -> Request:
+    kind, (producer_id, epoch) = m.TxnOffsetCommitRequest, story.producer
+    offset = kind.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+    return kind(
+        transactional_id="x",
+        group_id="g",
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[kind.TxnOffsetCommitRequestTopic(name=T, partitions=[offset])],
+    )
+
+
+def _init_producer_id(name: str) -> Request:
+    return m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=600_000)
+
+
+def _end(story: Story) -> Request:
+    producer_id, epoch = story.producer
+    return m.EndTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True)
+
+
+def _partition_code(answer: Any) -> int:
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+ANSWERS = {
+    "Produce": Waiting(T, _produce, 9, lambda answer: answer.responses[0].partition_responses[0].error_code),
+    "WriteTxnMarkers": Waiting(T, _markers, 1, lambda answer: answer.markers[0].topics[0].partitions[0].error_code),
+    "OffsetCommit": Waiting(GROUPS, _offset_commit, 8, _partition_code),
+    "TxnOffsetCommit": Waiting(GROUPS, _txn_offset_commit, 3, _partition_code),
+    "InitProducerId": Waiting(TRANSACTIONS, lambda _: _init_producer_id("y"), 4, lambda answer: answer.error_code),
+    "AddPartitionsToTxn": Waiting(
+        TRANSACTIONS,
+        lambda story: story.add_partitions(1),
+        3,
+        lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+    ),
+    "EndTxn": Waiting(TRANSACTIONS, _end, 3, lambda answer: answer.error_code),
+}
+
+# -- what happens meanwhile: broker `node` leads the log, and one follower is out of its reach -------------------------
+
+
+def _mended(story: Story, topic: str, node: int) -> None:
+    story.brokers.cluster.mend_link(node, _far(node))
+
+
+def _resigned(story: Story, topic: str, node: int) -> None:
+    story.brokers.cluster.move_leader(topic, 0, _near(node))
+
+
+def _deleted(story: Story, topic: str, node: int) -> None:
+    story.brokers.send(node, m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4)
+
+
+def _stopped(story: Story, topic: str, node: int) -> None:
+    story.brokers.cluster.stop_broker(node)
+
+
+def _killed(story: Story, topic: str, node: int) -> None:
+    story.brokers.cluster.kill_broker(node)
+
+
+def _passed(story: Story, topic: str, node: int) -> None:
+    story.brokers.settle(5000)
+
+
+def _fallen_behind(story: Story, topic: str, node: int) -> None:
+    story.brokers.settle(2 * LAG_MS)
+
+
+def _near(node: int) -> int:
+    return node % 3 + 1
+
+
+def _far(node: int) -> int:
+    return _near(_near(node))
+
+
+EVENTS = {
+    "the follower is back": _mended,
+    "the leader resigns": _resigned,
+    "the topic is deleted": _deleted,
+    "the broker is stopped": _stopped,
+    "the broker is killed": _killed,
+    "the timeout": _passed,
+    "the follower leaves the in-sync set": _fallen_behind,
+}
+
+NONE, MOVED, UNKNOWN = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NOT_COORDINATOR, UNAVAILABLE = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
+_LOG, _COORDINATOR = (NONE, MOVED, UNKNOWN, MOVED, MOVED), (NONE, *[NOT_COORDINATOR] * 4)
+_TRANSACTION = (NONE, NOT_COORDINATOR, UNAVAILABLE, NOT_COORDINATOR, NOT_COORDINATOR)
+# One code for each event, in their order; None: it waits on.
+CODES: dict[str, tuple[ErrorCode | None, ...]] = {
+    "Produce": (*_LOG, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
+    "WriteTxnMarkers": (*_LOG, None, NONE),
+    "OffsetCommit": (*_COORDINATOR, UNAVAILABLE, UNAVAILABLE),
+    "TxnOffsetCommit": (*_COORDINATOR, UNAVAILABLE, UNAVAILABLE),
+    "InitProducerId": (*_TRANSACTION, None, NONE),
+    "AddPartitionsToTxn": (*_TRANSACTION, None, NONE),
+    "EndTxn": (*_TRANSACTION, None, NONE),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_waits_for_a_follower(answer: str) -> None:
+    waiting, told = ANSWERS[answer], {}
+    for event, happens in EVENTS.items():
+        story = Story()
+        request, node = waiting.request(story), story.brokers.leader(waiting.topic)
+        story.brokers.cluster.cut_link(node, _far(node))
+        pending = story.send(waiting.topic, request, waiting.version)
+        story.brokers.settle(50)
+        assert not pending.done
+        happens(story, waiting.topic, node)
+        story.brokers.settle(500)
+        told[event] = ErrorCode(waiting.code(pending.result())) if pending.done else None
+        story.brokers.settle(2 * LAG_MS)
+        assert pending.done, event
+        story.brokers.stop()
+    assert told == dict(zip(EVENTS, CODES[answer], strict=True))
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_whose_sync_is_refused(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    story, waiting = Story(minibroker_acknowledge_after_sync="true"), ANSWERS[answer]
+    real = FaultyFile.sync
+
+    def refused(file: FaultyFile) -> None:
+        if file.path.startswith(f"{waiting.topic}-0/"):
+            raise StorageError(5, "input/output error", file.path)
+        real(file)
+
+    request = waiting.request(story)
+    monkeypatch.setattr(FaultyFile, "sync", refused)
+    pending = story.send(waiting.topic, request, waiting.version)
+    story.brokers.settle(500)
+    code = ErrorCode.KAFKA_STORAGE_ERROR if waiting.topic == T else NOT_COORDINATOR
+    assert waiting.code(pending.result()) == code
+    monkeypatch.undo()
+    story.brokers.stop()
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_below_min_insync_replicas(answer: str) -> None:
+    """The group coordinator writes, and waits for the others: CoordinatorPartitionWriter appends with acks=1."""
+    story, waiting = Story(), ANSWERS[answer]
+    request, node = waiting.request(story), story.brokers.leader(waiting.topic)
+    for other in {1, 2, 3} - {node}:
+        story.brokers.cluster.kill_broker(other)
+    story.brokers.settle(LAG_MS)
+    assert len(story.brokers.partition(node, waiting.topic).isr) == 1
+    log = story.brokers.partition(node, waiting.topic).log
+    end = log.log_end_offset
+    pending = story.send(waiting.topic, request, waiting.version)
+    story.brokers.settle(10)
+    grouped = waiting.topic == GROUPS
+    assert (pending.done, log.log_end_offset - end) == (not grouped, int(grouped))
+    story.brokers.settle(6000)
+    assert waiting.code(pending.result()) == (ErrorCode.NOT_ENOUGH_REPLICAS if waiting.topic == T else UNAVAILABLE)
+    story.brokers.stop()
