@@ -64,12 +64,20 @@ def signature(operation: ClusterOperation) -> list[str]:
     return told
 
 
+def positional(operation: ClusterOperation) -> int:
+    """How many parameters may be given by position: the topic and its partition, which `records` takes so too."""
+    known = [name for name, parameter in parameters(operation).items() if parameter.default is parameter.empty]
+    return next((count for count in (2, 1) if known[:count] == ["topic", "partition"][:count]), 0)
+
+
 def _method(name: str, operation: ClusterOperation) -> str:
     given, result = signature(operation), returned(operation)
     passed = ", ".join([f'"state.{name}"', *(f"{known}={known}" for known in parameters(operation))])
     body = f"self._ask({passed})"
     body = body if result == "None" else f'return cast("{result}", {body})'
-    head = f"def {name}({', '.join(['self', *(['*'] if given else []), *given])}) -> {result}:"
+    first = positional(operation)
+    keywords = ["*", *given[first:]] if given[first:] else []
+    head = f"def {name}({', '.join(['self', *given[:first], *keywords])}) -> {result}:"
     return f"\n    {head}\n{_docstring(operation)}\n        {body}\n"
 
 

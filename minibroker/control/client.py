@@ -10,6 +10,7 @@ from minibroker.control.command_group import Caller, CommandGroup, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import counted
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -41,6 +42,12 @@ class Control(CommandGroup):
         """The last refused requests with the reasons, the oldest first; times are those of the broker clock."""
         found: list[dict[str, Any]] = self._ask("refusal.last", count=count)
         return found
+
+    def reset(self, *, topics: bool = False) -> None:
+        """Begin anew: remove all rules, undo lasting faults, let the clock run (it never goes back), forget recorded
+        exchanges and refusals. topics: delete every topic but the internal ones, too."""
+        self._ask("cluster.reset", topics=topics)
+        self.faults._set = []
 
     def describe(self) -> dict[str, Any]:
         """Brokers, topics with their leaders, and the transactional ids whose markers are held."""
@@ -116,6 +123,9 @@ class Fault(CommandGroup):
         if kind is None:
             self.check()
 
+    def _state(self) -> str:
+        return f"{self}, fired {self._now()['fired']} times"
+
     def __str__(self) -> str:
         wanted = {name: value for name, value in self.rule.items() if name not in ("action", "seed", "probability")}
         told = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
@@ -124,6 +134,10 @@ class Fault(CommandGroup):
 
 class Faults(CommandGroup):
     """The rules of a cluster; the first that fits a request acts on it."""
+
+    def _state(self) -> str:
+        rules = self.list()
+        return f"{counted(len(rules), 'rule')}, {sum(rule['fired'] > 0 for rule in rules)} acted"
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller)
@@ -223,6 +237,10 @@ class Faults(CommandGroup):
 
 class Clock(CommandGroup):
     """The broker clock: transaction timeouts, expirations, retention and sweeps follow it; sockets do not."""
+
+    def _state(self) -> str:
+        clock = self._ask("clock.get")
+        return f"{clock['now_ms']} ms, {'frozen' if clock['frozen'] else 'running'}"
 
     @property
     def now_ms(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import counted, reason
 from minibroker_protocol.errors import ApiError
 
 __tracebackhide__ = True  # pytest shows the line of the test
@@ -32,6 +33,20 @@ class CommandGroup:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+
+    def _state(self) -> str:
+        """What `repr` says of the broker."""
+        known = self._ask("cluster.describe")
+        stopped = len(known["all_brokers"]) - len(known["brokers"])
+        running = f"{counted(len(known['brokers']), 'broker')} running" + (f", {stopped} stopped" if stopped else "")
+        return f"{running}, {counted(len(known['topics']), 'topic')}"
+
+    def __repr__(self) -> str:
+        # An error message or a debugger asks for it, perhaps of a broker that has stopped.
+        try:
+            return f"<{type(self).__name__}: {self._state()}>"
+        except Exception as error:
+            return f"<{type(self).__name__}: not known, {reason(error)}>"
 
     def _ask(self, name: str, /, **arguments: Any) -> Any:
         try:

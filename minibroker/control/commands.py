@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
-from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
+from minibroker.faults.operations import OPERATIONS, check_call, delete_topics, failed_disks, restore, run_operation
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
 from minibroker.kernel.fault_error import FaultError
@@ -185,6 +185,22 @@ class Commands:
             broker.maintenance.cleaner.clean()
         return self._when_swept()
 
+    async def _reset_all(self, topics: bool) -> None:
+        self.engine.clear()
+        await restore(self._cluster)
+        self._cluster.clock.unfreeze()
+        if topics:
+            await delete_topics(self._cluster)
+        if self.tap.recorder is not None:
+            self.tap.recorder.last.clear()
+        for broker in self._cluster.brokers.values():
+            broker.refusals.clear()
+
+    def _reset(self, *, topics: bool = False) -> Deferred[None]:
+        """Begin anew: remove all rules, undo lasting faults as `state.restore` does, let the broker clock run (it never
+        goes back), forget recorded exchanges and refusals. `topics`: delete every topic but the internal ones, too."""
+        return spawn(self._reset_all(topics))
+
     # -- exchanges and the cluster -----------------------------------------------------------------------------------
 
     def _record(self, *, kept: int = 100, frames: bool = False) -> None:
@@ -244,6 +260,7 @@ _TABLE: dict[str, Command] = {
     "trace.last": Commands._last,
     "refusal.last": Commands._refusals,
     "cluster.describe": Commands._describe,
+    "cluster.reset": Commands._reset,
 }
 
 # What Python's methods and properties are called that have another name than their command.

@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from minibroker.faults.operations import leading_partition
+from minibroker.faults.operations import held_markers, leading_partition
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.waiting import sleep
 from minibroker.kernel.words import counted, near
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.records import decode_records, iter_batches
 
@@ -72,7 +74,7 @@ async def wait_for_records(
     found: list[dict[str, Any]] = []
     seen: object = None
     missing: ApiError | None = None
-    for _ in range(max(1, min(timeout_ms, _MAX_WAIT_MS) // _LOOK_MS)):
+    for _ in range(_looks(timeout_ms)):
         try:
             ends = [_bound(led.log, isolation) for led in _partitions(at.cluster, topic, partition, isolation)]
         except ApiError as error:  # a topic that a client is about to create, or a leader about to be elected
@@ -105,6 +107,43 @@ def committed(at: Readable, *, group: str) -> list[dict[str, Any]]:
     ]
 
 
+async def wait_for_committed(
+    at: Readable, *, group: str, topic: str, offset: int, partition: int = 0, timeout_ms: int = 10_000
+) -> list[dict[str, Any]]:
+    """`committed`, once the group has committed `offset` or a later one of the partition."""
+    place = f"{topic}-{partition}"
+    why = ""
+    for _ in range(_looks(timeout_ms)):
+        try:
+            offsets = committed(at, group=group)
+            here = [one["offset"] for one in offsets if (one["topic"], one["partition"]) == (topic, partition)]
+            if here and here[0] >= offset:
+                return offsets
+            has = f"offset {here[0]}" if here else "no offset"
+            why = f"group {group} has committed {has} of {place}, not {offset}"
+        except ApiError as error:  # its coordinator moves
+            why = error.message
+        await sleep(at.timers, _LOOK_MS)
+    raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{why} after {timeout_ms} ms{_open_with_offsets(at)}")
+
+
+def _open_with_offsets(at: Readable) -> str:
+    """Transactions that have not ended and have offsets, as what is committed in one shows only after it."""
+    try:
+        open_ones = [
+            one["transactional_id"]
+            for one in transactions(at)
+            if any(topic == CONSUMER_OFFSETS_TOPIC for topic, _ in one["partitions"])
+        ]
+    except ApiError:
+        return ""
+    return (
+        f"; offsets of transactions that have not ended do not count: {', '.join(open_ones[:_SHOWN])}"
+        if open_ones
+        else ""
+    )
+
+
 def transactions(at: Readable, *, transactional_id: str | None = None) -> list[dict[str, Any]]:
     """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
     from minibroker.coordinators.transactions import queries
@@ -117,6 +156,40 @@ def transactions(at: Readable, *, transactional_id: str | None = None) -> list[d
         if not queries.forgotten(entry) and (transactional_id is None or fnmatchcase(name, transactional_id))
     }
     return [_transaction(name, entry) for name, entry in sorted(found.items())]
+
+
+async def wait_for_transaction(
+    at: Readable, *, transactional_id: str, state: str, timeout_ms: int = 10_000
+) -> dict[str, Any]:
+    """The transactional id with its last transaction, once that is in `state`, such as CompleteCommit."""
+    from minibroker.coordinators.transactions.states import BY_LABEL
+
+    if state not in BY_LABEL:
+        raise FaultError(f"there is no state {state!r}{near(state, BY_LABEL) or '; states are ' + ', '.join(BY_LABEL)}")
+    why = ""
+    for _ in range(_looks(timeout_ms)):
+        try:
+            known = {
+                entry["transactional_id"]: entry
+                for entry in transactions(at, transactional_id=escape(transactional_id))
+            }
+            if transactional_id not in known:
+                why = f"there is no transactional id {transactional_id!r}"
+            elif known[transactional_id]["state"] == state:
+                return known[transactional_id]
+            else:
+                why = f"{transactional_id} is {known[transactional_id]['state']}, not {state},"
+        except ApiError as error:  # its coordinator moves
+            why = error.message
+        await sleep(at.timers, _LOOK_MS)
+    held = transactional_id in held_markers(at.cluster)
+    raise ApiError(
+        ErrorCode.REQUEST_TIMED_OUT, f"{why} after {timeout_ms} ms" + ("; its markers are held" if held else "")
+    )
+
+
+def _looks(timeout_ms: int) -> int:
+    return max(1, min(timeout_ms, _MAX_WAIT_MS) // _LOOK_MS)
 
 
 def requests(at: Readable, *, api: str | None = None, client_id: str | None = None) -> list[dict[str, Any]]:
@@ -222,5 +295,8 @@ def _transaction(transactional_id: str, entry: TransactionEntry) -> dict[str, An
 
 
 READS: Final[dict[str, Callable[..., Any]]] = {
-    f"read.{function.__name__}": function for function in (records, wait_for_records, committed, transactions, requests)
-}
+    f"read.{function.__name__}": function
+    for function in (
+        records, wait_for_records, committed, wait_for_committed, transactions, wait_for_transaction, requests
+    )
+}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,30 +123,47 @@ class Controlled:
 
         Raises TimeoutError, which says how many there are, after `timeout` seconds of real time.
         """
-        try:
-            found = self.control._ask(
-                "read.wait_for_records",
-                topic=topic,
-                count=count,
-                partition=partition,
-                isolation=isolation,
-                timeout_ms=round(timeout * 1000),
-            )
-        except ApiError as error:
-            if error.code != ErrorCode.REQUEST_TIMED_OUT:
-                raise
-            raise TimeoutError(error.message) from None
-        return [_record(record) for record in found]
+        asked = {"topic": topic, "count": count, "partition": partition, "isolation": isolation}
+        return [_record(record) for record in self._waited("read.wait_for_records", timeout, asked)]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Committed offsets of a group by topic and partition; not those of a transaction that has not ended."""
-        found = self.control._ask("read.committed", group=group)
-        return {(entry["topic"], entry["partition"]): entry["offset"] for entry in found}
+        return _offsets(self.control._ask("read.committed", group=group))
+
+    def wait_for_committed(
+        self, group: str, topic: str, offset: int, partition: int = 0, *, timeout: float = 10.0
+    ) -> dict[tuple[str, int], int]:
+        """`committed`, once the group has committed `offset` or a later one of the partition; the group need not exist
+        yet.
+
+        Raises TimeoutError, which says what is committed, after `timeout` seconds of real time.
+        """
+        asked = {"group": group, "topic": topic, "partition": partition, "offset": offset}
+        return _offsets(self._waited("read.wait_for_committed", timeout, asked))
 
     def transactions(self, transactional_id: str | None = None) -> list[Transaction]:
         """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
-        found = self.control._ask("read.transactions", transactional_id=transactional_id)
-        return [Transaction(**{**entry, "partitions": tuple(map(tuple, entry["partitions"]))}) for entry in found]
+        return [
+            _transaction(entry) for entry in self.control._ask("read.transactions", transactional_id=transactional_id)
+        ]
+
+    def wait_for_transaction(self, transactional_id: str, state: str, *, timeout: float = 10.0) -> Transaction:
+        """The transactional id with its last transaction, once that is in `state`, such as ``"CompleteCommit"``.
+
+        Raises TimeoutError, which says the state it is in, after `timeout` seconds of real time, and FaultError for a
+        state that there is not.
+        """
+        asked = {"transactional_id": transactional_id, "state": state}
+        return _transaction(self._waited("read.wait_for_transaction", timeout, asked))
+
+    def hang_transaction(self, topic: str, partition: int = 0, *, transactional_id: str = "hanging") -> int:
+        """`state.hang_transaction`: leave a transaction open that no coordinator will end; returns its offset."""
+        return self.state.hang_transaction(topic, partition, transactional_id=transactional_id)
+
+    def reset(self, *, topics: bool = False) -> None:
+        """Begin anew: remove all rules, undo lasting faults, let the clock run (it never goes back), forget recorded
+        exchanges and refusals. topics: delete every topic but the internal ones, too."""
+        self.control.reset(topics=topics)
 
     def requests(self, api: str | None = None, *, client_id: str | None = None) -> list[Exchange]:
         """Recorded exchanges with clients, of one API (``"EndTxn"``), of client ids that match; the oldest first.
@@ -156,16 +173,36 @@ class Controlled:
         """
         return [_exchange(entry) for entry in self.control._ask("read.requests", api=api, client_id=client_id)]
 
+    def _waited(self, command: str, timeout: float, arguments: Mapping[str, Any]) -> Any:
+        try:
+            return self.control._ask(command, **arguments, timeout_ms=round(timeout * 1000))
+        except ApiError as error:
+            if error.code != ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            raise TimeoutError(error.message) from None
+
     records_async = in_thread(records)
     wait_for_records_async = in_thread(wait_for_records)
     committed_async = in_thread(committed)
+    wait_for_committed_async = in_thread(wait_for_committed)
     transactions_async = in_thread(transactions)
+    wait_for_transaction_async = in_thread(wait_for_transaction)
+    hang_transaction_async = in_thread(hang_transaction)
+    reset_async = in_thread(reset)
     requests_async = in_thread(requests)
 
 
 def _record(given: Mapping[str, Any]) -> Record:
     headers = tuple((_name(name), _bytes(value)) for name, value in given["headers"])
     return Record(**{**given, "key": _bytes(given["key"]), "value": _bytes(given["value"]), "headers": headers})
+
+
+def _offsets(committed: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
+    return {(entry["topic"], entry["partition"]): entry["offset"] for entry in committed}
+
+
+def _transaction(entry: Mapping[str, Any]) -> Transaction:
+    return Transaction(**{**entry, "partitions": tuple(map(tuple, entry["partitions"]))})
 
 
 def _bytes(told: Any) -> bytes | None:

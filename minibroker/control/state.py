@@ -17,11 +17,11 @@ class State(CommandGroup):
     refuses.
     """
 
-    def create_topic(self, *, topic: str, partitions: int = 1, replication_factor: int = -1) -> None:
+    def create_topic(self, topic: str, *, partitions: int = 1, replication_factor: int = -1) -> None:
         """Create a topic (-1: the broker's default number of replicas); returns once its leaders are known."""
         self._ask("state.create_topic", topic=topic, partitions=partitions, replication_factor=replication_factor)
 
-    def lose_producer_state(self, *, topic: str, partition: int, producer_id: int | None = None) -> list[int]:
+    def lose_producer_state(self, topic: str, partition: int, *, producer_id: int | None = None) -> list[int]:
         """Make the leader forget one producer id, or all of them, as when its state was lost. Returns the forgotten
         ids."""
         return cast(
@@ -29,7 +29,7 @@ class State(CommandGroup):
             self._ask("state.lose_producer_state", topic=topic, partition=partition, producer_id=producer_id),
         )
 
-    def lose_producers(self, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
+    def lose_producers(self, topic: str, partition: int, *, cause: str, offset: int | None = None) -> list[int]:
         """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset`
         on). After the last three it has what a replica made by reassignment has: the producers of the records that are
         left, and a new leader epoch. Returns their ids."""
@@ -37,25 +37,43 @@ class State(CommandGroup):
             "list[int]", self._ask("state.lose_producers", topic=topic, partition=partition, cause=cause, offset=offset)
         )
 
-    def set_sequence(self, *, topic: str, partition: int, producer_id: int, last_sequence: int) -> None:
+    def set_sequence(self, topic: str, partition: int, *, producer_id: int, last_sequence: int) -> None:
         """Set a producer's last sequence on the leader, such as one just before 2147483647, where it wraps."""
         self._ask(
             "state.set_sequence", topic=topic, partition=partition, producer_id=producer_id, last_sequence=last_sequence
         )
 
-    def truncate_tail(self, *, topic: str, partition: int, offset: int) -> int:
+    def truncate_tail(self, topic: str, partition: int, *, offset: int) -> int:
         """Truncate the leader's log to `offset` and begin a new leader epoch there, as an unclean election would:
         acknowledged records are lost, followers truncate theirs and join the in-sync set again. Returns the new end."""
         return cast("int", self._ask("state.truncate_tail", topic=topic, partition=partition, offset=offset))
 
-    def delete_records(self, *, topic: str, partition: int, offset: int = -1) -> int:
+    def delete_records(self, topic: str, partition: int, *, offset: int = -1) -> int:
         """Move the log start up to `offset` (-1: the high watermark), as DeleteRecords does. Returns the new start."""
         return cast("int", self._ask("state.delete_records", topic=topic, partition=partition, offset=offset))
 
-    def append_aborted(self, *, topic: str, partition: int, value: str = "aborted") -> int:
+    def append_aborted(self, topic: str, partition: int, *, value: str = "aborted") -> int:
         """Append an aborted transaction of a new producer to a partition: one record and its marker, which has the next
         producer epoch with transaction.version 2. Returns the record's offset."""
         return cast("int", self._ask("state.append_aborted", topic=topic, partition=partition, value=value))
+
+    def hang_transaction(
+        self, topic: str, partition: int, *, transactional_id: str = "hanging", value: str = "hanging"
+    ) -> int:
+        """Leave a transaction open on a partition that its coordinator does not know of, as a batch does that arrives
+        after its transaction's marker where partitions are not verified. Nothing ends it but an administrator's
+        command. The id's own transaction must have ended; an unknown id gets a producer id first. Returns the record's
+        offset."""
+        return cast(
+            "int",
+            self._ask(
+                "state.hang_transaction",
+                topic=topic,
+                partition=partition,
+                transactional_id=transactional_id,
+                value=value,
+            ),
+        )
 
     def fail_disk(self, *, topic: str | None = None, partition: int | None = None, broker: int | None = None) -> None:
         """Make the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a
@@ -154,7 +172,7 @@ class State(CommandGroup):
         """Undo `cut_link`; held messages are delivered if their sender still waits."""
         self._ask("state.mend_link", one=one, other=other)
 
-    def move_leader(self, *, topic: str, partition: int, to: int) -> None:
+    def move_leader(self, topic: str, partition: int, *, to: int) -> None:
         """Make broker `to` the leader of a partition."""
         self._ask("state.move_leader", topic=topic, partition=partition, to=to)
 

@@ -19,9 +19,16 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.kernel.words import near
+from minibroker.metadata.image import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
+from minibroker_protocol.records.sequences import increment_sequence
 from minibroker_storage.disk import RefusingDisk
 from minibroker_storage.origin import Origin
 
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 ClusterOperation = Callable[..., Any]
 
 _CREATE_TOPICS_VERSION = 7
+_DELETE_TOPICS_VERSION = 6
 _CREATE_TIMEOUT_MS = 30_000
 _FIRST_TIMEOUT_MS = 60_000  # of the transactions of an id, until its client says another
 
@@ -61,6 +69,23 @@ async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, rep
     )
     assert isinstance(response, CreateTopicsResponse)
     for result in response.topics:
+        if result.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(result.error_code), result.error_message or "")
+
+
+async def delete_topics(cluster: Cluster) -> None:
+    """Delete every topic but the internal ones."""
+    names = [topic.name for topic in cluster.image.topics.values() if topic.name not in INTERNAL_TOPICS]
+    if not names:
+        return
+    response = await cluster.controller.handle(
+        DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names], timeout_ms=_CREATE_TIMEOUT_MS
+        ),
+        _DELETE_TOPICS_VERSION,
+    )
+    assert isinstance(response, DeleteTopicsResponse)
+    for result in response.responses:
         if result.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(result.error_code), result.error_message or "")
 
@@ -148,6 +173,40 @@ async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value:
     return offset
 
 
+async def hang_transaction(
+    cluster: Cluster, *, topic: str, partition: int, transactional_id: str = "hanging", value: str = "hanging"
+) -> int:
+    """Leave a transaction open on a partition that its coordinator does not know of, as a batch does that arrives after
+    its transaction's marker where partitions are not verified. Nothing ends it but an administrator's command. The id's
+    own transaction must have ended; an unknown id gets a producer id first. Returns the record's offset."""
+    led = leading_partition(cluster, topic, partition)
+    await _need_transaction_topic(cluster)
+    service = _coordinating(cluster, transactional_id).coordinators.transactions
+    index, shard = service.host.shard_for(transactional_id)
+    if transactional_id not in shard.entries:
+        await service.claim(index, transactional_id, _FIRST_TIMEOUT_MS)
+    entry = _ended(shard, transactional_id)
+    producer_id, epoch = entry.metadata.producer_id, entry.epoch
+    producers, now_ms = led.log.producers, cluster.clock.now_ms()
+    if producers.has_open_transaction(producer_id, epoch):
+        raise FaultError(f"a transaction of {transactional_id} is open on {topic}-{partition} already")
+    before = producers.entry(producer_id)
+    sequence = 0
+    if before is not None and before.epoch == epoch and before.batches:
+        sequence = increment_sequence(before.last_sequence, 1)
+    batch = build_batch(
+        [Record(0, now_ms, None, value.encode())],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    guard = producers.start_verification(producer_id, epoch, sequence, True, now_ms)
+    info = led.append(bytearray(batch), origin=Origin.CLIENT, guard=guard)
+    await led.when_high_watermark(info.last_offset + 1)
+    return info.base_offset
+
+
 def fail_disk(
     cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
 ) -> None:
@@ -218,6 +277,7 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     gets a producer id first."""
     if not 0 <= epoch <= 32767:
         raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
+    await _need_transaction_topic(cluster)
     service = _coordinating(cluster, transactional_id).coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
     if transactional_id not in shard.entries:
@@ -357,7 +417,7 @@ OPERATIONS: dict[str, ClusterOperation] = {
     function.__name__: function
     for function in (
         create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records, append_aborted,
-        fail_disk, fill_disk, heal_disk,
+        hang_transaction, fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
         rebalance_group, remove_member,
@@ -429,6 +489,14 @@ def _ended(shard: TransactionShard, transactional_id: str) -> TransactionEntry:
     if entry.metadata.state not in EXPIRABLE:
         raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
     return entry
+
+
+async def _need_transaction_topic(cluster: Cluster) -> None:
+    """Create `__transaction_state`, as the first client that looks for a coordinator does."""
+    if TRANSACTION_STATE_TOPIC not in cluster.image.topics and cluster.brokers:
+        refused = await next(iter(cluster.brokers.values())).create_topics([TRANSACTION_STATE_TOPIC])
+        if TRANSACTION_STATE_TOPIC in refused:
+            raise ApiError(refused[TRANSACTION_STATE_TOPIC], f"{TRANSACTION_STATE_TOPIC} could not be created")
 
 
 def _coordinating(cluster: Cluster, transactional_id: str) -> Broker:

@@ -95,7 +95,7 @@ def test_every_command_is_a_method() -> None:
     noted = _Noted()
     source = inspect.getsource(sys.modules[Control.__module__]) + STATE.read_text()
     source += inspect.getsource(sys.modules["minibroker.control.reading"])
-    assert set(re.findall(r'_ask\(\s*"([a-z_.]+)"', source)) == set(all_commands())
+    assert set(re.findall(r'_(?:ask|waited)\(\s*"([a-z_.]+)"', source)) == set(all_commands())
     with pytest.raises(FaultError, match="noted"):
         Clock(noted).sweep()
     assert noted.names == {"clock.sweep"}
@@ -187,8 +187,9 @@ NAMES = {
         bootstrap_servers cluster control metrics_url page_url records_exchanges refusals start stop
     """,
     "Controlled": """
-        clock committed committed_async control faults records records_async requests requests_async state
-        transactions transactions_async wait_for_records wait_for_records_async
+        clock committed committed_async control faults hang_transaction hang_transaction_async records records_async
+        requests requests_async reset reset_async state transactions transactions_async wait_for_committed
+        wait_for_committed_async wait_for_records wait_for_records_async wait_for_transaction wait_for_transaction_async
     """,
     "Faults": """
         clear expected inject list verify
@@ -200,10 +201,9 @@ NAMES = {
         advance freeze frozen now_ms sweep unfreeze
     """,
     "State": """
-        append_aborted create_topic cut_link delete_records expire_transactional_id fail_disk fill_disk heal_disk
-        held_markers
-        hold_markers kill_broker lose_producer_state lose_producers mend_link move_coordinator move_leader
-        pause_broker rebalance_group release_markers remove_member restart_broker restore resume_broker
+        append_aborted create_topic cut_link delete_records expire_transactional_id fail_disk fill_disk hang_transaction
+        heal_disk held_markers hold_markers kill_broker lose_producer_state lose_producers mend_link move_coordinator
+        move_leader pause_broker rebalance_group release_markers remove_member restart_broker restore resume_broker
         set_producer_epoch set_sequence start_broker start_controller stop_broker stop_controller truncate_tail
     """,
     "RunningCluster": """
@@ -212,6 +212,6 @@ NAMES = {
         start_controller stop_broker stop_controller
     """,
     "Control": """
-        describe exchanges record refusals
+        describe exchanges record refusals reset
     """,
 }

@@ -141,6 +141,48 @@ def test_waiting_ends_with_the_records_or_says_what_there_is(told: Told) -> None
         told.ask("wait_for_records", topic=TOPIC, count=0)
 
 
+def test_committed_offsets_are_waited_for_and_an_open_transaction_is_named(told: Told) -> None:
+    commands = Commands(told.cluster.cluster, told.cluster.timers)
+    wanted = {"group": GROUP, "topic": TOPIC, "offset": 5}
+    waiting = commands.call("read.wait_for_committed", wanted)
+    producer = told.new()
+    told.add(producer)
+    told.add_offsets(producer)
+    assert told.commit_offset(producer, 5) == OK
+    told.cluster.timers.advance(100)
+    assert not waiting.done
+    nothing = f"group {GROUP} has committed no offset of t-0, not 5 after 500 ms; offsets of transactions that have not"
+    with pytest.raises(ApiError, match=f"{nothing} ended do not count: {ID}$") as raised:
+        told.ask("wait_for_committed", wait_ms=600, timeout_ms=500, **wanted)
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert told.end(producer, commit=True) == OK
+    told.cluster.timers.advance(100)
+    assert [one["offset"] for one in waiting.result()] == [5]
+    assert told.ask("wait_for_committed", group=GROUP, topic=TOPIC, offset=4) == waiting.result()
+    with pytest.raises(ApiError, match=r"has committed offset 5 of t-0, not 6 after 500 ms$"):
+        told.ask("wait_for_committed", wait_ms=600, timeout_ms=500, **{**wanted, "offset": 6})
+
+
+def test_a_transactions_state_is_waited_for_and_another_is_said(told: Told) -> None:
+    commands = Commands(told.cluster.cluster, told.cluster.timers)
+    waiting = commands.call("read.wait_for_transaction", {"transactional_id": ID, "state": "CompleteAbort"})
+    with pytest.raises(ApiError, match=f"there is no transactional id '{ID}' after 500 ms"):
+        told.ask("wait_for_transaction", wait_ms=600, transactional_id=ID, state="Ongoing", timeout_ms=500)
+    producer = told.new()
+    told.add(producer)
+    assert told.ask("wait_for_transaction", transactional_id=ID, state="Ongoing")["partitions"] == [[TOPIC, 0]]
+    assert not waiting.done
+    commands.call("state.hold_markers", {"transactional_id": ID})
+    assert told.end(producer, commit=False) == OK
+    with pytest.raises(ApiError, match=f"{ID} is PrepareAbort, not CompleteAbort, after 500 ms; its markers are held"):
+        told.ask("wait_for_transaction", wait_ms=600, transactional_id=ID, state="CompleteAbort", timeout_ms=500)
+    commands.call("state.release_markers", {})
+    told.cluster.timers.advance(100)
+    assert waiting.result()["state"] == "CompleteAbort"
+    with pytest.raises(FaultError, match="no state 'CompleteCommmit', did you mean CompleteCommit"):
+        told.ask("wait_for_transaction", transactional_id=ID, state="CompleteCommmit")
+
+
 # -- the ways to ask ---------------------------------------------------------------------------------------------------
 
 
@@ -228,3 +270,67 @@ def test_over_http_and_on_the_command_line(capsys: pytest.CaptureFixture[str], m
         assert [exchange["api"] for exchange in json.loads(capsys.readouterr().out)] == ["Produce"]
         assert control("read.wait_for_records", "topic=t", "count=2", "timeout_ms=50") == 1
         assert "t has 1 of 2 records" in capsys.readouterr().err
+        assert control("read.wait_for_committed", "group=g", "topic=t", "offset=1", "timeout_ms=50") == 1
+        assert "group g has committed no offset of t-0, not 1 after 50 ms" in capsys.readouterr().err
+        assert control("state.hang_transaction", "topic=t", "partition=0") == 0
+        assert json.loads(capsys.readouterr().out) == 1
+        assert control("read.wait_for_transaction", "transactional_id=hanging", "state=Empty") == 0
+        assert json.loads(capsys.readouterr().out)["producer_epoch"] == 0
+        assert control("cluster.reset", "topics=true") == 0
+        assert broker.requests() == []
+        assert list(broker.control.describe()["topics"]) == ["__transaction_state"]
+
+
+@pytest.fixture
+def own() -> Iterator[Minibroker]:
+    with Minibroker(record=10, ephemeral=True) as running:
+        yield running
+
+
+def test_a_transaction_hangs_until_an_administrator_ends_it(
+    own: Minibroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `find-hanging` sees it, and a second time with the next sequence."""
+    own.state.create_topic("hung")
+    at = ["--bootstrap", own.bootstrap_servers]
+    for start in (0, 2):
+        assert own.hang_transaction("hung") == start
+        with pytest.raises(FaultError, match="a transaction of hanging is open on hung-0 already"):
+            own.hang_transaction("hung")
+        assert own.wait_for_transaction("hanging", "Empty").partitions == ()
+        assert len(own.records("hung", isolation="read_committed")) == 0
+        assert main(["transactions", "find-hanging", *at, "--topic", "hung"]) == 0
+        *_, row = capsys.readouterr().out.splitlines()
+        assert [row.split()[column] for column in (0, 1, 4, 6)] == ["hung", "0", str(start), "hanging"]
+        where = ["--topic", "hung", "--partition", "0", "--start-offset", str(start)]
+        assert main(["transactions", "abort", *at, *where]) == 0
+    assert len(own.records("hung")) == 2
+    assert main(["transactions", "find-hanging", *at, "--topic", "hung"]) == 0
+    assert "hanging" not in capsys.readouterr().out
+
+
+def test_reset_leaves_nothing_of_a_test(own: Minibroker) -> None:
+    own.state.create_topic("t")
+    send(own, 0)
+    send(own, 7)
+    rule = own.faults.inject("EndTxn", "close")
+    own.clock.freeze()
+    own.state.hold_markers()
+    own.state.pause_broker()
+    assert repr(own.faults) == "<Faults: 1 rule, 0 acted>"
+    assert repr(own.clock) == f"<Clock: {own.clock.now_ms} ms, frozen>"
+    assert repr(own.state) == "<State: 1 broker running, 1 topic>"
+    assert repr(rule) == "<Fault: fault 1 (close on api=['EndTxn'], nth=1, times=1), fired 0 times>"
+    state = own.state
+    own.reset()
+    assert (own.faults.list(), own.faults.expected, own.clock.frozen) == ([], (), False)
+    known = own.control.describe()
+    assert (known["paused_brokers"], known["held_markers"], list(known["topics"])) == ([], [], ["t"])
+    assert (own.requests(), own.control.refusals()) == ([], [])
+    assert [record.value for record in own.records("t")] == [b"0"]
+    own.reset(topics=True)
+    assert list(own.control.describe()["topics"]) == []
+    own.state.create_topic("t")
+    assert own.records("t") == []
+    own.stop()
+    assert repr(state).startswith("<State: not known, ")
