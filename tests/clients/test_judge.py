@@ -77,6 +77,11 @@ def loop(mistake: str, directory: Path, *scripts: str) -> list[dict[str, Any]]:
     return found
 
 
+def commits(mistake: str) -> str:
+    """The API whose request went past an input that is lost."""
+    return "TxnOffsetCommit" if mistake in ("position", "no_seek") else "OffsetCommit"
+
+
 def python(mistake: str) -> list[str]:
     return [sys.executable, str(LOOP), mistake]
 
@@ -101,14 +106,18 @@ def python(mistake: str) -> list[str]:
 def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str, script: str, rule: str) -> None:
     (report,) = loop(mistake, tmp_path, script)
     assert (report["verdict"], {one["rule"] for one in report["broken"]}) == ("broken", {rule})
+    (marked,) = [line for line in report["timeline"] if line.startswith(">")]
+    assert f" {'Produce' if rule != 'lineage-lost' else commits(mistake)} v" in marked
 
 
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
-    """Without the scripts that restart the broker, after which librdkafka 2.16.1 does not always return."""
-    scripts = [name for name in bundled() if "restart_broker" not in str(load(name).steps)]
-    others = {one["script"]: one["broken"] for one in loop("right", tmp_path, *scripts) if one["verdict"] != "held"}
-    assert others == {"client-killed-after-offsets": []}  # it commits none outside of a transaction
+    """Under what finds the mistakes, and more that fails the same APIs."""
+    scripts = ["calm", "aborted-tail", "client-killed-after-commit", "client-killed-before-commit", "coordinator-moves"]
+    scripts += ["group-rebalances", "offsets-unavailable", "produce-refused", "silent-end-txn"]
+    reports = loop("right", tmp_path, *scripts)
+    assert [one["script"] for one in reports] == scripts
+    assert [one for one in reports if one["verdict"] != "held"] == []
 
 
 def test_the_page_has_every_old_version_beside_the_new_one() -> None:

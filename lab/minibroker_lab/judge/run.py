@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,8 @@ RESTARTS = "MINIBROKER_RESTARTS"
 class JudgedRun:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
     kept. moved: when the script advanced the broker clock, and how far, in ms. compacted: the topics that compaction
-    may have touched. restarts: how often the script killed the command and started it again."""
+    may have touched. restarts: how often the script killed the command and started it again.
+    topic_names: by topic id as exchanges have it."""
 
     script: Script
     status: int | None = None
@@ -47,6 +49,7 @@ class JudgedRun:
     moved: list[tuple[int, int]] = field(default_factory=list)
     compacted: frozenset[str] = frozenset()
     restarts: int = 0
+    topic_names: dict[str, str] = field(default_factory=dict)
 
 
 def run_command(
@@ -121,6 +124,7 @@ def run_command(
         run.compacted = broker.cluster.run(compacted_topics)
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)
+    run.topic_names = {str(uuid.UUID(bytes=topic_id)): name for topic_id, name in names.items()}
     return run
 
 

@@ -15,7 +15,7 @@ from minibroker_lab.judge.history import History, HistoryError, read_history
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import run_command
 from minibroker_lab.judge.scripts import Script
-from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise, Evidence, judge
+from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise, Evidence, judge, since, waited_for
 from minibroker_storage.directory import BROKER_DIR
 from minibroker_storage.os_disk import OsDisk
 
@@ -72,11 +72,12 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             ran.as_of_ms,
             complete=not ran.lost,
             compacted=ran.compacted,
+            topic_names=ran.topic_names,
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:
-        reason = f"the command did not end within {task.timeout:g} s"
-        broken.append(BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), ran.exchanges[-1]))
+        reason = f"the command did not end within {task.timeout:g} s{since(ran.exchanges)}"
+        broken.append(BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), waited_for(ran.exchanges)))
     return Judged(ran, broken, task.any_status, noticed)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from minibroker.rules.rows import Content, Finding, Log, Seen
@@ -30,11 +31,13 @@ Starts = Mapping[tuple[str, int], int]
 
 NO_PROGRESS = "no-progress"
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+_EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", *_COMMITS)
 
 
 class Evidence(NamedTuple):
     """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic).
-    complete: no exchange was lost. compacted: the topics that compaction may have touched."""
+    complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
+    by topic id as exchanges have it."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -44,6 +47,7 @@ class Evidence(NamedTuple):
     as_of_ms: int
     complete: bool = True
     compacted: Collection[str] = ()
+    topic_names: Mapping[str, str] = {}
 
 
 class BrokenPromise(NamedTuple):
@@ -85,6 +89,33 @@ def judge(evidence: Evidence) -> Verdict:
     last = len(evidence.exchanges) + 1
     ordered = sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
     return Verdict(ordered, [one for one in found if RULES[one.rule].severity != ERROR])
+
+
+def waited_for(exchanges: Sequence[Exchange]) -> Exchange | None:
+    """What a client that made no progress asked for last: its last request of a transaction or of offsets that got no
+    answer, else the last of those at all, else its last request. A client that waits goes on with Fetch and Heartbeat.
+    """
+    own = [one for one in exchanges if one["api"] in _EXACTLY_ONCE]
+    unanswered = [one for one in own if one["outcome"] != "answered"]
+    # A later answer to the same API says that it was asked again.
+    open_ends = [one for one in unanswered[-1:] if not any(_asked_again(one, later) for later in own)]
+    candidates = open_ends or own or exchanges
+    return candidates[-1] if candidates else None
+
+
+def since(exchanges: Sequence[Exchange]) -> str:
+    """What came after `waited_for`, to append to a sentence; empty when nothing did. A client in an endless loop is
+    seen by it: ``, and sent 28000 Fetch since then``."""
+    last = waited_for(exchanges)
+    later = Counter(one["api"] for one in exchanges if last is not None and one["number"] > last["number"])
+    counts = ", ".join(f"{count} {api}" for api, count in later.most_common())
+    return f", and sent {counts} since then" if counts else ""
+
+
+def _asked_again(one: Exchange, later: Exchange) -> bool:
+    return bool(
+        later["number"] > one["number"] and later["api"] == one["api"] and later["client_id"] == one["client_id"]
+    )
 
 
 def judge_wire(
@@ -180,6 +211,10 @@ def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding
     ]
 
 
+def _producer(exchange: Exchange) -> tuple[int, int]:
+    return exchange["request"]["producer_id"], exchange["request"]["producer_epoch"]
+
+
 class _Links:
     """From a finding to the exchange that made it."""
 
@@ -197,7 +232,12 @@ class _Links:
         if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
             return self._of_value(found.message)
         if found.rule == NO_PROGRESS:
-            return self._evidence.exchanges[-1] if self._evidence.exchanges else None
+            return waited_for(self._evidence.exchanges)
+        if found.rule == "lineage-lost":
+            offsets = self._offset_commits(found.log.topic, found.log.partition)
+            if offsets:
+                # From a commit behind it on no member gets it; without such a commit it is not read yet.
+                return next((exchange for offset, exchange in offsets if offset > found.first_offset), None)
         one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
         batches = self._evidence.produced
         if found.rule == "lost-record":  # what the answer names is not what lies there
@@ -217,6 +257,26 @@ class _Links:
             return None
         # Copies without producer id cannot be told apart: the second try is where it went wrong.
         return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
+
+    def _offset_commits(self, topic: str, partition: int) -> list[tuple[int, Exchange]]:
+        """Offset, and the request that committed it: one in a transaction if the transaction was committed."""
+        return [
+            (row["committed_offset"], exchange)
+            for exchange in self._evidence.exchanges
+            if exchange["api"] in _COMMITS and exchange["outcome"] == "answered" and not exchange["errors"]
+            for one in exchange["request"]["topics"]
+            if topic == (one.get("name") or self._evidence.topic_names.get(one.get("topic_id", "")))
+            for row in one["partitions"]
+            if row["partition_index"] == partition
+            if exchange["api"] == "OffsetCommit" or self._is_committed(exchange)
+        ]
+
+    def _is_committed(self, exchange: Exchange) -> bool:
+        """Whether the next EndTxn of its producer and epoch commits."""
+        producer = _producer(exchange)
+        ends = (end for end in self._evidence.exchanges if end["api"] == "EndTxn" and not end["errors"])
+        own = (end for end in ends if end["number"] > exchange["number"] and _producer(end) == producer)
+        return any(end["request"]["committed"] for end in islice(own, 1))
 
     def _of_value(self, message: str) -> Exchange | None:
         # The rules over histories name a record by its key, or its transaction, and only in their words.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from planting import rewound
 
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Produced
 from minibroker_lab.judge.stored import Stored
-from minibroker_lab.judge.verdict import Evidence, judge, judge_wire
+from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for
 from minibroker_protocol.records import Record
+from minibroker_storage.os_disk import OsDisk
 
 _numbers = iter(range(1, 1000))
 
@@ -75,3 +79,47 @@ def test_offsets_that_went_back_are_a_notice() -> None:
     (notice,) = noticed
     assert (notice.rule, notice.first_offset, notice.last_offset) == ("offset-rewind", at, at + 3)
     assert notice.message.endswith("went back 2 times while it had members, first from 120 to 60 █▂▅█▁▄")
+
+
+def exchange(number: int, api: str, outcome: str = "answered", **request: Any) -> dict[str, Any]:
+    return {"number": number, "api": api, "client_id": "c", "outcome": outcome, "errors": [], "request": request}
+
+
+def test_a_client_that_waits_is_shown_by_what_got_no_answer() -> None:
+    lost = exchange(2, "EndTxn", "closed: fault")
+    polls = [exchange(number, "Fetch") for number in range(4, 9)]
+    waiting = [exchange(1, "Produce"), lost, exchange(3, "AddOffsetsToTxn"), *polls, exchange(9, "Heartbeat")]
+    assert waited_for(waiting) is lost
+    assert since(waiting) == ", and sent 5 Fetch, 1 AddOffsetsToTxn, 1 Heartbeat since then"
+    again = exchange(10, "EndTxn")
+    assert waited_for([*waiting, again]) is again  # it asked again, and was answered
+    assert (waited_for(polls), since(polls)) == (polls[-1], "")
+    assert (waited_for([]), since([])) == (None, "")
+
+
+def test_a_lost_input_is_shown_by_the_offsets_that_went_past_it(tmp_path: Path) -> None:
+    """Of a transaction that was aborted, and of one that another epoch committed, offsets count for nothing."""
+
+    def commits(number: int, offset: int, api: str = "TxnOffsetCommit", **of: Any) -> dict[str, Any]:
+        topics = [{"topic_id": "i", "partitions": [{"partition_index": 0, "committed_offset": offset}]}]
+        return exchange(number, api, topics=topics, **of)
+
+    def producer(epoch: int) -> dict[str, Any]:
+        return {"producer_id": 1, "producer_epoch": epoch}
+
+    exchanges = [
+        commits(1, 1, **producer(0)),
+        exchange(2, "EndTxn", committed=False, **producer(0)),
+        commits(3, 1, **producer(1)),
+        exchange(4, "EndTxn", committed=True, **producer(2)),
+        commits(5, 1, **producer(3)),
+        exchange(6, "EndTxn", committed=True, **producer(3)),
+        commits(7, 2, "OffsetCommit"),
+    ]
+    evidence = Evidence(OsDisk(str(tmp_path)), exchanges, [], None, [], 0, topic_names={"i": "in"})
+    links = _Links(evidence, [])
+    shown = [
+        links.broken(finding("lineage-lost", Log("", "in", 0), "x", first_offset=offset)).exchange
+        for offset in (0, 1, 2)
+    ]
+    assert [one and one["number"] for one in shown] == [5, 7, None]

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 MISTAKES = (
     "offsets_outside",
@@ -43,12 +43,22 @@ class Loop:
 
     def fill(self) -> None:
         """The whole input at once, so that the script's failures of Produce are left to the loop."""
-        _, end = self.consumer.get_watermark_offsets(TopicPartition("in", 0), WAIT)
+        end = self.end_of_input()
         if end == 0:
             feeder = Producer({**COMMON, "linger.ms": 200, "enable.idempotence": True})
             for number in range(INPUTS):
                 feeder.produce("in", f"v{number}", partition=0)
             feeder.flush()
+
+    def end_of_input(self) -> int:
+        """librdkafka may forget its bootstrap broker meanwhile, and raises then."""
+        for _ in range(5):
+            try:
+                return int(self.consumer.get_watermark_offsets(TopicPartition("in", 0), WAIT)[1])
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._DESTROY_BROKER:
+                    raise
+        return 0
 
     def new(self, name: str = "loop") -> Producer:
         plain = self.mistake == "delivery_unseen"
