@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 from held_executor import HeldExecutor
@@ -8,9 +9,10 @@ from memory_cluster import MemoryCluster
 
 from minibroker.broker import log_maintenance
 from minibroker.control.commands import Commands
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages import FetchRequest
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.messages import DeleteTopicsRequest, FetchRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
+from minibroker_storage.compaction import install
 from minibroker_storage.disk import StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.origin import Origin
@@ -87,6 +89,63 @@ def test_a_rewrite_that_is_under_way_gives_up_at_a_stop() -> None:
     assert cluster.broker.directory.cleaner_offsets == {}
     cleaner.clean()
     assert held.waiting == 0
+    cluster.stop()
+
+
+@pytest.mark.parametrize("end", ["deleted", "aborted", "stopped", "killed"])
+def test_a_rewrite_that_ends_after_its_log_makes_nothing_again(end: str) -> None:
+    held = HeldExecutor()
+    cluster = MemoryCluster(CONFIG, topics={"t": 1}, executor=held)
+    held.run_all()
+    fill(cluster, 4)
+    broker = cluster.broker
+    directory, cleaner = broker.directory, broker.maintenance.cleaner
+    cleaner.clean()
+    held.work()  # the thread is not back yet
+    if end == "deleted":
+        cluster.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+        cluster.timers.advance(10)
+    elif end == "aborted":
+        cleaner.stop()
+    elif end == "killed":
+        cluster.cluster.kill_broker(1)
+    else:
+        cluster.cluster.stop_broker(1)
+    held.run_all()
+    cluster.timers.advance(10)
+    held.run_all()
+    assert directory.cleaner_offsets == {}
+    assert cleaner.idle.done
+    files = [name for name in cluster.disk.list("") if name.startswith("t-0")]
+    assert files == ([] if end == "deleted" else ["t-0"])
+    if files:
+        assert [name for name in cluster.disk.list("t-0") if name.endswith((".cleaned", ".swap"))] == []
+    cluster.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError(5, "no", "t-0"), Malformed("no"), ApiError(ErrorCode.CORRUPT_MESSAGE, "no")]
+)
+def test_a_log_that_cannot_be_rewritten_is_left_alone_and_the_others_are_not(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster(CONFIG, topics={"t": 2})
+    fill(cluster, 4)
+    fill(cluster, 3, 1)
+    tried = []
+
+    def installs(log: PartitionLog, *arguments: Any) -> bool:
+        tried.append(log.partition)
+        if log.partition == 0:
+            raise error
+        return install(log, *arguments)
+
+    monkeypatch.setattr("minibroker.broker.log_cleaner.install", installs)
+    cluster.timers.advance(3000)
+    assert tried == [0, 1]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert cluster.broker.directory.cleaner_offsets == {("t", 1): 9}
+    assert cluster.broker.maintenance.cleaner.idle_until() == inf
     cluster.stop()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minibroker.rules.catalogue import ERROR, NOTICE
@@ -113,6 +115,34 @@ def test_an_abort_by_hand_of_what_was_committed(names: list[str], ended_at: int,
     facts = [LogFacts(DATA), LogFacts(STATES, cleaned_offset=99)]
     torn = [one for one in judge_transactions([by_hand, last], states, facts) if one.rule == "torn-transaction"]
     assert [(str(one.log), one.first_offset) for one in torn] == [("t-0", first) for first in found]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, True),
+        ({"first_offset": 4}, True),
+        ({"producer_epoch": 2}, True),
+        ({"start_timestamp": START + 5}, True),
+        ({"end_timestamp": END}, True),
+        ({"marker_offset": 9}, False),  # after the coordinator's
+        ({"first_offset": -1, "last_offset": -1}, False),  # of no records
+        ({"outcome": COMMIT}, False),
+        ({"start_timestamp": START - 1}, False),
+        ({"end_timestamp": START}, False),
+        ({"end_timestamp": END + 1}, False),
+        ({"producer_epoch": 1}, False),
+        ({"producer_epoch": 4, "marker_epoch": 4}, False),
+    ],
+)
+def test_which_markers_took_records_from_the_transaction(change: dict[str, Any], found: bool) -> None:
+    """Each thing that is otherwise alone makes it the end of another transaction."""
+    by_hand = Transaction(DATA, "", 7, 3, 0, 4, 5, 3, ABORT, 0, START, START + 10)._replace(**change)
+    last = Transaction(DATA, "", 7, 3, -1, -1, 6, 3, COMMIT, 0, -1, END)
+    states = [state("CompleteCommit")._replace(partitions=(("t", 0),))]
+    marked = sorted([by_hand, last], key=lambda txn: txn.marker_offset)
+    told = judge_transactions(marked, states, [LogFacts(DATA), LogFacts(STATES, cleaned_offset=99)])
+    assert any("which is not its own" in one.message for one in told) is found
 
 
 def of_one_epoch(decided: str, marked: str, *, whole: bool = True) -> list[str]:

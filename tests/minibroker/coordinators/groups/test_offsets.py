@@ -300,6 +300,30 @@ def test_nothing_is_forgotten_under_an_open_transaction() -> None:
     assert client.fetch() == {T0: 2}
 
 
+@pytest.mark.parametrize(
+    ("kept_by", "group"),
+    [("nothing", False), ("a fresh offset", True), ("a member", True), ("a pending offset", True)],
+)
+def test_each_thing_alone_keeps_a_group(kept_by: str, group: bool) -> None:
+    """Its other offset is older than the retention, and goes."""
+    client = GroupClient({"offsets.retention.minutes": "5"})
+    if kept_by == "a member":
+        member = client.stable(protocols=[("range", subscription("u"))], session_timeout_ms=1_800_000)
+        client.commit({T0: 1}, member, 1)
+    else:
+        client.commit({T0: 1})
+    sweep(client, 500_000)
+    if kept_by == "a fresh offset":
+        client.commit({("t", 1): 2})
+    if kept_by == "a pending offset":
+        producer = client.producer(timeout_ms=900_000)
+        client.add_offsets(producer)
+        assert client.commit_in_txn(producer, {("t", 1): 2}) == [NONE]
+    client.clock.advance(100_001)
+    assert client.fetch(T0) == {T0: -1}
+    assert ("g" in client.shard().groups) is group
+
+
 # -- administration ----------------------------------------------------------------------------------------------------
 
 
