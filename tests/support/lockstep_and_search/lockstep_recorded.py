@@ -157,12 +157,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--requests", type=int, default=12, help="of each API")
     parser.add_argument("--integers", action="store_true", help="of lockstep_integers, into their own file")
+    parser.add_argument("--api", metavar="NAME", help="only this one; the file keeps what it has of the others")
     arguments = parser.parse_args()
     file = INTEGERS if arguments.integers else FILE
-    kept: dict[str, Rounds] = {}
+    kept = {} if arguments.api is None else read(file)
     with real_kafka("".join(f"{name}={value}\n" for name, value in BOTH.items())) as kafka:
         table = Recording(kafka, 0).table
         for number, api in enumerate(table):
+            if arguments.api not in (None, api):
+                continue
             recording = Recording(kafka, 1000 * arguments.seed + number)
             if arguments.integers:
                 ask_all(recording, sample_of(*recording.table[api], arguments.requests))

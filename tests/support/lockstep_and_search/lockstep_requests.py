@@ -239,8 +239,12 @@ POOLS: dict[str, Pool] = {
     "protocols.name": _of(*BUILT),
     "mechanism": _of("PLAIN", "nope", ""),
     "auth_bytes": _of(b"", b"\0a\0b"),
+    "iterations": _of(4096, 4096, 16_384, odd=(0, 4095, 16_385)),
+    "salt": _of(b"a salt of enough bytes"),
+    "salted_password": _of(b"p" * 32, odd=(b"",)),
     # by API and name, where it is something else there
     "allow_downgrade": _of(False),
+    "AlterUserScramCredentials.mechanism": _of(1, 2, odd=(0, 3)),
     "UnregisterBroker.broker_id": _of(99, -1),
     "AlterPartitionReassignments.replicas": _BROKERS,
     "DescribeQuorum.topic_name": _of("__cluster_metadata", odd=("x",)),
