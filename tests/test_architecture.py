@@ -242,7 +242,8 @@ def test_what_tests_share_is_in_rooms_that_are_all_on_the_path() -> None:
     assert {path.name for path in entries if path.is_file()} == {"README.md", "__main__.py"}, (
         "a module goes into a room"
     )
-    rooms = {path.name for path in entries if path.is_dir()}
+    # A folder that moved away may still hold what Python compiled.
+    rooms = {path.name for path in entries if path.is_dir() and any(path.rglob("*.py"))}
     page = (support / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == sorted(rooms)
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
