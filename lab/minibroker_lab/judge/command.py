@@ -23,7 +23,7 @@ from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.draw import footprint
 from minibroker_lab.judge.files import NAME, makers, save_trace
 from minibroker_lab.judge.history import HistoryError
-from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
+from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, coverage, lines
 from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.trial import Task, try_out
@@ -114,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_UNDECIDED
     outcomes = [one.outcome for one in verdicts]
     if len(verdicts) > 1:
+        say(coverage(one.run for one in verdicts))
         say(*_rates([script.name for script in scripts], outcomes, arguments.repeat))
     if BROKEN in outcomes:
         return EXIT_BROKEN

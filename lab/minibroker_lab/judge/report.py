@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.kernel.words import counted
@@ -10,7 +10,7 @@ from minibroker.rules.rows import Finding
 from minibroker.trace.recorder import told
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.run import JudgedRun
-from minibroker_lab.judge.verdict import BrokenPromise
+from minibroker_lab.judge.verdict import EXACTLY_ONCE, BrokenPromise
 
 HELD, BROKEN, UNDECIDED, NOT_APPLICABLE = "held", "broken", "undecided", "not applicable"
 _NO_REQUEST = "no request came that the script is about"
@@ -77,6 +77,22 @@ def circumstances(run: JudgedRun) -> str:
     return f"command {status} after {run.seconds:.1f} s; {seen}{restarts}"
 
 
+def failures_met(runs: Iterable[JudgedRun]) -> dict[str, int]:
+    """Each API of the exactly-once path that the command used, and how many of its requests a script made fail."""
+    met: dict[str, int] = {}
+    for exchange in (exchange for run in runs for exchange in run.exchanges if exchange["api"] in EXACTLY_ONCE):
+        met[exchange["api"]] = met.get(exchange["api"], 0) + bool(exchange["fault"])
+    return met
+
+
+def coverage(runs: Iterable[JudgedRun]) -> str:
+    """What "held" speaks of, as a line."""
+    met = failures_met(runs)
+    failed = ", ".join(f"{api} {count}" for api, count in sorted(met.items()) if count)
+    untouched = ", ".join(api for api, count in sorted(met.items()) if not count)
+    return f"requests made to fail: {failed or 'none'}" + (f"; no failure met: {untouched}" if untouched else "")
+
+
 def refusals(run: JudgedRun) -> int:
     """How many requests got an error that no rule of the script made: Kafka's "not yet" among them."""
     return sum(bool(exchange.get("errors")) and not exchange.get("fault") for exchange in run.exchanges)
@@ -141,6 +157,7 @@ def to_json(judged: Judged) -> dict[str, Any]:
         "exchanges": len(run.exchanges),
         "failures": run.fired,
         "restarts": run.restarts,
+        "failures_met": failures_met([run]),
         "refusals": refusals(run),
         "notices": [str(one) for one in judged.noticed],
         "broken": [

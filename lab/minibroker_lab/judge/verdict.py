@@ -31,7 +31,7 @@ Starts = Mapping[tuple[str, int], int]
 
 NO_PROGRESS = "no-progress"
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
-_EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", *_COMMITS)
+EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", *_COMMITS)
 
 
 class Evidence(NamedTuple):
@@ -95,7 +95,7 @@ def waited_for(exchanges: Sequence[Exchange]) -> Exchange | None:
     """What a client that made no progress asked for last: its last request of a transaction or of offsets that got no
     answer, else the last of those at all, else its last request. A client that waits goes on with Fetch and Heartbeat.
     """
-    own = [one for one in exchanges if one["api"] in _EXACTLY_ONCE]
+    own = [one for one in exchanges if one["api"] in EXACTLY_ONCE]
     unanswered = [one for one in own if one["outcome"] != "answered"]
     # A later answer to the same API says that it was asked again.
     open_ends = [one for one in unanswered[-1:] if not any(_asked_again(one, later) for later in own)]

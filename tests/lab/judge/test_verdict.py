@@ -10,6 +10,9 @@ from planting import rewound
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Produced
+from minibroker_lab.judge.report import coverage
+from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.scripts import load
 from minibroker_lab.judge.stored import Stored
 from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for
 from minibroker_protocol.records import Record
@@ -123,3 +126,14 @@ def test_a_lost_input_is_shown_by_the_offsets_that_went_past_it(tmp_path: Path) 
         for offset in (0, 1, 2)
     ]
     assert [one and one["number"] for one in shown] == [5, 7, None]
+
+
+def test_the_apis_that_no_script_made_fail_are_named() -> None:
+    produce, end, offsets, fetch = (exchange(1, api) for api in ("Produce", "EndTxn", "OffsetCommit", "Fetch"))
+    first = JudgedRun(load("calm"), exchanges=[{**one, "fault": 0} for one in (produce, end, offsets)])
+    second = JudgedRun(
+        load("calm"), exchanges=[{**produce, "fault": 1}, {**produce, "fault": 2}, {**fetch, "fault": 3}]
+    )
+    assert coverage([first, second]) == "requests made to fail: Produce 2; no failure met: EndTxn, OffsetCommit"
+    assert coverage([second]) == "requests made to fail: Produce 2"
+    assert coverage([first]) == "requests made to fail: none; no failure met: EndTxn, OffsetCommit, Produce"

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 MISTAKES = (
     "offsets_outside",
@@ -51,14 +51,13 @@ class Loop:
             feeder.flush()
 
     def end_of_input(self) -> int:
-        """librdkafka may forget its bootstrap broker meanwhile, and raises then."""
-        for _ in range(5):
+        """Asked for before librdkafka knows the broker by its id, it may be refused."""
+        for _ in range(9):
             try:
                 return int(self.consumer.get_watermark_offsets(TopicPartition("in", 0), WAIT)[1])
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._DESTROY_BROKER:
-                    raise
-        return 0
+                refused = error
+        raise refused
 
     def new(self, name: str = "loop") -> Producer:
         plain = self.mistake == "delivery_unseen"
