@@ -27,7 +27,9 @@ _LAZY = {
 def __getattr__(name: str) -> object:
     module = _LAZY.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from minibroker.kernel.words import near
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, _LAZY)}")
     from importlib import import_module
 
     value = getattr(import_module(module), name)

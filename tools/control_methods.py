@@ -1,4 +1,5 @@
-"""Writes `minibroker/control/state.py`: a method for each operation of `minibroker.faults.operations`.
+"""Writes `minibroker/control/state.py`, a method for each operation of `minibroker.faults.operations`, and
+`minibroker/faults/names.py`, the names of the tables as types.
 
 ``PYTHONPATH=tools python -m control_methods``
 """
@@ -16,6 +17,7 @@ from minibroker.faults.operations import OPERATIONS, ClusterOperation, parameter
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
 STATE = ROOT / "minibroker" / "control" / "state.py"
+NAMES = ROOT / "minibroker" / "faults" / "names.py"
 _WIDTH = 120
 _HEAD = '''"""The operations on a running cluster, as methods. Generated from `minibroker.faults.operations`:
 ``PYTHONPATH=tools python -m control_methods``."""
@@ -25,6 +27,7 @@ from __future__ import annotations
 from typing import cast
 
 from minibroker.control.command_group import CommandGroup
+from minibroker.partitions.producer_loss import Cause
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -36,6 +39,35 @@ class State(CommandGroup):
     refuses.
     """
 '''
+
+# Parameters whose values are the names of a table, which a type checker then knows.
+_TYPES = {"cause": "Cause"}
+
+_NAMES_HEAD = '''"""The names that rules and waits take, as types, for type checkers and editors.
+Generated from the tables: ``PYTHONPATH=tools python -m control_methods``."""
+
+from __future__ import annotations
+
+from typing import Literal
+'''
+
+
+def names_module() -> str:
+    """The source of the module, unformatted."""
+    from minibroker.coordinators.transactions.states import BY_LABEL
+    from minibroker.faults.actions import ACTIONS
+    from minibroker.handlers.table import apis, between_brokers
+    from minibroker_protocol.errors import ErrorCode
+
+    known = {api.name for table in (apis(), between_brokers()) for api in table.values()}
+    tables = {
+        "ApiName": sorted(known),
+        "ActionName": list(ACTIONS),
+        "ErrorName": list(ErrorCode.__members__),
+        "OperationName": list(OPERATIONS),
+        "TransactionStateName": list(BY_LABEL),
+    }
+    return _NAMES_HEAD + "".join(f"\n{name} = Literal[{', '.join(map(repr, of))},]\n" for name, of in tables.items())
 
 
 def state_module() -> str:
@@ -60,7 +92,7 @@ def signature(operation: ClusterOperation) -> list[str]:
     told = []
     for name, parameter in parameters(operation).items():
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        told.append(f"{name}: {parameter.annotation}{default}")
+        told.append(f"{name}: {_TYPES.get(name, parameter.annotation)}{default}")
     return told
 
 
@@ -89,3 +121,4 @@ def _docstring(operation: ClusterOperation) -> str:
 
 if __name__ == "__main__":
     STATE.write_text(formatted(state_module()), encoding="utf-8")
+    NAMES.write_text(formatted(names_module()), encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Any
 from minibroker.control.command_group import Caller, CommandGroup, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
+from minibroker.faults.names import ActionName, ApiName
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted
 
@@ -145,8 +146,8 @@ class Faults(CommandGroup):
 
     def inject(
         self,
-        api: str | list[str] | None,
-        action: Action | str | Mapping[str, Any],
+        api: ApiName | Sequence[ApiName] | None,
+        action: Action | ActionName | Mapping[str, Any],
         *,
         nth: int = 1,
         times: int | None = 1,
@@ -196,7 +197,7 @@ class Faults(CommandGroup):
             raise error.with_traceback(None) from None
         given |= {"probability": probability, "seed": seed}
         if api is not None:
-            given["api"] = api
+            given["api"] = api if isinstance(api, str) else list(api)
         fault = Fault(self._caller, self._ask("fault.add", **given))
         if expected:
             self._set.append(fault)

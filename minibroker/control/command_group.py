@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, near, reason
 from minibroker_protocol.errors import ApiError
 
 __tracebackhide__ = True  # pytest shows the line of the test
@@ -27,7 +27,24 @@ class Caller(Protocol):
 _OF_THE_COMMAND: Final = (FaultError, ApiError)
 
 
-class CommandGroup:
+class Suggesting:
+    """Says which name is meant where an attribute is mistyped."""
+
+    # A type checker would take any name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            close = "" if name.startswith("_") or hasattr(type(self), name) else near(name, public_names(self))
+            # Without `name` and `obj` Python has no suggestion of its own to add.
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{close}")
+
+
+def public_names(thing: object) -> list[str]:
+    """The attributes of an object that users may use."""
+    return [name for name in dir(thing) if not name.startswith("_")]
+
+
+class CommandGroup(Suggesting):
     """Commands of one caller. Raises FaultError for invalid arguments, ApiError for what the cluster refuses; both
     without the broker's traceback."""
 

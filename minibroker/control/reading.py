@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from minibroker.control.command_group import in_thread
+from minibroker.control.command_group import Suggesting, in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker.control.client import Clock, Control, Faults, State
+    from minibroker.faults.names import ApiName, TransactionStateName
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -44,7 +45,7 @@ class Transaction:
     """
 
     transactional_id: str
-    state: str
+    state: TransactionStateName
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -76,7 +77,7 @@ class Exchange:
     response: Mapping[str, Any] | None
 
 
-class Controlled:
+class Controlled(Suggesting):
     """A test broker, in this process or elsewhere: its three groups of commands, and what it stores, for the assertions
     of a test. Each method also exists for coroutines, as ``…_async``."""
 
@@ -147,7 +148,9 @@ class Controlled:
             _transaction(entry) for entry in self.control._ask("read.transactions", transactional_id=transactional_id)
         ]
 
-    def wait_for_transaction(self, transactional_id: str, state: str, *, timeout: float = 10.0) -> Transaction:
+    def wait_for_transaction(
+        self, transactional_id: str, state: TransactionStateName, *, timeout: float = 10.0
+    ) -> Transaction:
         """The transactional id with its last transaction, once that is in `state`, such as ``"CompleteCommit"``.
 
         Raises TimeoutError, which says the state it is in, after `timeout` seconds of real time, and FaultError for a
@@ -165,7 +168,7 @@ class Controlled:
         exchanges and refusals. topics: delete every topic but the internal ones, too."""
         self.control.reset(topics=topics)
 
-    def requests(self, api: str | None = None, *, client_id: str | None = None) -> list[Exchange]:
+    def requests(self, api: ApiName | None = None, *, client_id: str | None = None) -> list[Exchange]:
         """Recorded exchanges with clients, of one API (``"EndTxn"``), of client ids that match; the oldest first.
 
         The fixtures of pytest record; elsewhere ``Minibroker(record=1000)`` does. Raises FaultError when nothing is

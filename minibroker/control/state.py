@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import cast
 
 from minibroker.control.command_group import CommandGroup
+from minibroker.partitions.producer_loss import Cause
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -29,7 +30,7 @@ class State(CommandGroup):
             self._ask("state.lose_producer_state", topic=topic, partition=partition, producer_id=producer_id),
         )
 
-    def lose_producers(self, topic: str, partition: int, *, cause: str, offset: int | None = None) -> list[int]:
+    def lose_producers(self, topic: str, partition: int, *, cause: Cause, offset: int | None = None) -> list[int]:
         """Make the leader lose producers by `cause`: expiration, retention, delete-records or lost-tail (from `offset`
         on). After the last three it has what a replica made by reassignment has: the producers of the records that are
         left, and a new leader epoch. Returns their ids."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
+from minibroker.faults.names import ErrorName, OperationName
 from minibroker.faults.operations import OPERATIONS
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
@@ -83,7 +84,7 @@ Message = Annotated[
     ),
 ]
 Code = Annotated[
-    ErrorCode | str | int,
+    ErrorCode | ErrorName | int,
     Kind(
         "the name or the number of one of Kafka's errors",
         {"type": ["string", "integer"], "description": "an error of Kafka"},
@@ -91,7 +92,7 @@ Code = Annotated[
     ),
 ]
 Operation = Annotated[
-    str, Kind("the name of an operation", {"enum": sorted(OPERATIONS)}, lambda value: isinstance(value, str))
+    OperationName, Kind("the name of an operation", {"enum": sorted(OPERATIONS)}, lambda value: isinstance(value, str))
 ]
 Arguments = Annotated[
     Mapping[str, Any],

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 from api_reference import api_classes
-from control_methods import STATE, state_module
+from control_methods import NAMES as NAMES_MODULE
+from control_methods import STATE, names_module, state_module
 
+import minibroker
 from minibroker import Minibroker
 from minibroker.control.client import Clock, Control, Faults
 from minibroker.control.commands import all_commands
@@ -49,13 +51,39 @@ def test_a_type_checker_knows_the_api_and_sees_each_mistake(tmp_path: Path) -> N
     unsaid = tmp_path / "unsaid.py"
     unsaid.write_text(re.sub(r"  # type: ignore.*", "", text))
     assert re.findall(r"error: .*\[([\w-]+)\]", mypy(unsaid).stdout) == expected
-    assert len(expected) == 7
+    assert len(expected) == 15
 
 
-def test_the_methods_of_state_are_the_table() -> None:
+@pytest.mark.parametrize(("file", "module"), [(STATE, state_module), (NAMES_MODULE, names_module)])
+def test_the_methods_of_state_and_the_names_are_the_tables(file: Path, module: Callable[[], str]) -> None:
     # Which statements: how they are formatted is what `ruff format --check` looks at.
-    written, generated = (ast.dump(ast.parse(text)) for text in (STATE.read_text(encoding="utf-8"), state_module()))
+    written, generated = (ast.dump(ast.parse(text)) for text in (file.read_text(encoding="utf-8"), module()))
     assert written == generated, "run: PYTHONPATH=tools python -m control_methods"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda b: b.state.kil_broker, "'State' object has no attribute 'kil_broker', did you mean kill_broker?"),
+        (lambda b: b.faults.injekt, "'Faults' object has no attribute 'injekt', did you mean inject?"),
+        (lambda b: b.clock.advanced, "did you mean advance?"),
+        (
+            lambda b: b.wait_for_record,
+            "no attribute 'wait_for_record', did you mean wait_for_records?",
+        ),
+        (
+            lambda b: minibroker.Minibrocker,
+            "no attribute 'Minibrocker', did you mean Minibroker?",
+        ),
+        (lambda b: b.state.xyzzy, "'State' object has no attribute 'xyzzy'"),
+    ],
+)
+def test_a_mistyped_attribute_is_corrected(broker: Any, mistake: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(AttributeError) as raised:
+        mistake(broker)
+    assert words in str(raised.value)
+    assert ("did you mean" in str(raised.value)) == ("did you mean" in words)
+    assert not hasattr(broker.state, "_nothing")
 
 
 def test_a_rule_takes_what_the_table_of_matches_has() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from minibroker import Minibroker
-from minibroker.faults import DropReply
+from minibroker.faults import Do, DropReply, Error
 
 
 def calls(broker: Minibroker) -> None:
@@ -30,3 +30,17 @@ def mistakes(broker: Minibroker) -> None:
     broker.faults.inject("EndTxn", DropReply(), topik="orders")  # type: ignore[call-arg]
     broker.records("orders", isolation="committed")  # type: ignore[arg-type]
     broker.cluster.kill_broker("1")  # type: ignore[arg-type]
+
+
+def names(broker: Minibroker) -> None:
+    """A name of a table is a type of its own."""
+    broker.faults.inject(["EndTxn", "Produce"], "drop_reply", expected=False)
+    broker.faults.inject(None, Error("NOT_COORDINATOR"))
+    broker.faults.inject("EndTx", "drop_reply")  # type: ignore[arg-type]
+    broker.faults.inject(["Produce", "EndTx"], "drop_reply")  # type: ignore[list-item]
+    broker.faults.inject("EndTxn", "drop_replies")  # type: ignore[arg-type]
+    Error("NOT_CORDINATOR")  # type: ignore[arg-type]
+    Do("kil_broker")  # type: ignore[arg-type]
+    broker.wait_for_transaction("app", "CompleteComit")  # type: ignore[arg-type]
+    broker.state.lose_producers("orders", 0, cause="retention-time")  # type: ignore[arg-type]
+    broker.requests("EndTx")  # type: ignore[arg-type]
