@@ -6,9 +6,9 @@ from minibroker.handlers.table import apis, between_brokers
 
 # Kafka's broker passes these on to the controller (KIP-590).
 FORWARDED = {
-    "AlterConfigs", "AlterPartitionReassignments", "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls",
-    "DeleteTopics", "ElectLeaders", "IncrementalAlterConfigs", "ListPartitionReassignments", "UnregisterBroker",
-    "UpdateFeatures",
+    "AlterConfigs", "AlterPartitionReassignments", "AlterUserScramCredentials", "CreateAcls", "CreatePartitions",
+    "CreateTopics", "DeleteAcls", "DeleteTopics", "ElectLeaders", "IncrementalAlterConfigs",
+    "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
 }  # fmt: skip
 ONLY_BROKERS = {"AllocateProducerIds", "AlterPartition", "BrokerHeartbeat"}
 OF_COORDINATORS = {"AddPartitionsToTxn", "DescribeTransactionState", "WriteTxnMarkers"}
