@@ -169,14 +169,19 @@ def run(arguments: argparse.Namespace) -> int:
         seconds = time.monotonic() - begun
         return Verdict(arguments.bootstrap, held, started, merged(results), seconds, fits)
 
+    def keep(outcomes: Iterable[Result]) -> Iterator[Result]:
+        """Before they are printed: an interrupt in between loses none that was seen."""
+        for result in outcomes:
+            results.append(result)
+            yield result
+
     reports = LiveReports(arguments.report, arguments.report_dir, scenarios, verdict)
     left = [scenario for scenario in scenarios if scenario.name not in done] * arguments.repeat
     written: list[Path] = []
     unwritten: OSError | None = None
     try:
         with contextlib.closing(session.outcomes(left, held)) as outcomes:
-            for result in _told(outcomes, len(left), times=arguments.times, quiet=arguments.quiet):
-                results.append(result)
+            for _ in _told(keep(outcomes), len(left), times=arguments.times, quiet=arguments.quiet):
                 reports.go_on()
         whole = all(result.outcome is not Status.NOT_RUN for result in results)
         if whole and not arguments.expect and not arguments.only_failed:
