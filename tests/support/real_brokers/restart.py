@@ -54,8 +54,7 @@ def start(state: Path, argv: list[str], port: int, log: Path, *, kill: bool = Fa
 
 def end(state: Path) -> None:
     """End the broker for good."""
-    with suppress(ProcessLookupError):
-        _end(json.loads(state.read_text()) | {"kill": True})
+    _end(json.loads(state.read_text()) | {"kill": True})
     for pid in list(_children):
         _alive(pid)
 
@@ -67,7 +66,8 @@ def restart(state: Path) -> None:
 
 
 def _end(what: dict[str, Any]) -> None:
-    os.kill(what["pid"], signal.SIGKILL if what["kill"] else signal.SIGTERM)
+    with suppress(ProcessLookupError):  # one that died by itself
+        os.kill(what["pid"], signal.SIGKILL if what["kill"] else signal.SIGTERM)
     deadline = time.monotonic() + SECONDS
     while _open(what["port"]) or _alive(what["pid"]):
         if time.monotonic() > deadline:
