@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import InlineExecutor
-from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ class Schedule:
         return True
 
 
-class ScheduledExecutor:
+class ScheduledExecutor(InlineExecutor):
     """`minibroker.kernel.executor.Executor` without threads: the work is done some time later, all at once."""
 
     def __init__(self, schedule: Schedule, delay_ms: Callable[[], float]) -> None:
@@ -97,20 +96,6 @@ class ScheduledExecutor:
         self._schedule.call_later(self._delay_ms(), run)
         return done
 
-    def each(self, work: Callable[[T], None], items: object) -> None:
-        for item in items:  # type: ignore[attr-defined]
-            work(item)
-
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         # A broker comes up and goes down in one step here, so a caller can rely on it.
-        return InlineExecutor().submit(work)
-
-    def compute(
-        self,
-        work: Callable[[Pace], T],
-        wanted: Callable[[], bool] | None = None,
-        *,
-        keep: bool = False,
-        walk: bool = False,
-    ) -> Deferred[T]:
-        return self.submit(lambda: work(UNHURRIED))
+        return super().submit(work)

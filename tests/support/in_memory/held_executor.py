@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import InlineExecutor
 from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
 
 
-class HeldExecutor:
+class HeldExecutor(InlineExecutor):
     """`Executor` that queues; `waiting` says how much, `run` does the oldest, `run_all` everything there is.
 
     `work` does the oldest and keeps what came of it to itself until the next `run`: a thread that is not back yet.
@@ -52,13 +53,6 @@ class HeldExecutor:
     def run_all(self) -> None:
         while self._queue:
             self.run()
-
-    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
-        for item in items:
-            work(item)
-
-    def aside(self, work: Callable[[], T]) -> Deferred[T]:
-        return self.submit(work)
 
     def compute(
         self,
