@@ -7,9 +7,10 @@ from typing import Any
 
 from planting import rewound
 
-from minibroker.rules.rows import Log
+from minibroker.rules.rows import Log, Sent
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Produced
+from minibroker_lab.judge.history import History
 from minibroker_lab.judge.report import coverage
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import load
@@ -137,3 +138,11 @@ def test_the_apis_that_no_script_made_fail_are_named() -> None:
     assert coverage([first, second]) == "requests made to fail: Produce 2; no failure met: EndTxn, OffsetCommit"
     assert coverage([second]) == "requests made to fail: Produce 2"
     assert coverage([first]) == "requests made to fail: none; no failure met: EndTxn, OffsetCommit, Produce"
+
+
+def test_losses_that_have_no_place_are_told_apart_by_what_was_lost() -> None:
+    planted, _ = rewound(60, 90)
+    history = History(sent=[Sent("c", "u", 0, key, acknowledged=True) for key in ("v", "w", "v")])
+    broken, _ = judge(Evidence(planted.disk(), [], [], history, [], as_of_ms=0))
+    assert [one.finding.rule for one in broken] == ["lost-record"] * 2
+    assert [key for key in ("'v'", "'w'") if sum(key in one.finding.message for one in broken) == 1] == ["'v'", "'w'"]
