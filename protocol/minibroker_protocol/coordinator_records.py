@@ -284,12 +284,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(Data, record_type=8, versions="0
     partitions_pending_revocation: list[TopicPartitions]
 
 
-class OtherGroupKey(Data, versions="0"):
-    """How the key of every record of a share group or a streams group begins."""
-
-    group_id: string
-
-
 class ConsumerGroupRegularExpressionKey(Data, record_type=16, versions="0"):
     """A regular expression a group subscribes with."""
 

@@ -23,8 +23,8 @@ from minibroker_protocol.structs import Struct
 pytestmark = pytest.mark.jvm
 
 SAMPLES = 12
-OUR_OWN = {"LiteralTransactionLogValue", "OtherGroupKey"}
-"""What Kafka has no class for: records that the semantics `kip` writes, and what several of its keys begin with."""
+OUR_OWN = {"LiteralTransactionLogValue"}
+"""Records that the semantics `kip` writes, which Kafka has no class for."""
 
 
 def is_kafkas(message: type[Message]) -> bool:

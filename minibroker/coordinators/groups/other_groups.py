@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minibroker.coordinators.result import CoordinatorRecord
-from minibroker_protocol.coordinator_records import OtherGroupKey
+from minibroker_protocol.coordinator_records import ConsumerGroupMetadataKey
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 SHARE, STREAMS = "share", "streams"
@@ -34,7 +34,8 @@ def decode_other(key_type: int, key: bytes, value: bytes | None) -> OtherRecord 
     """The record, None of another type. Raises Malformed."""
     if key_type not in _TYPES:
         return None
-    group, _ = OtherGroupKey.decode_from(key, 0, 2)
+    # The key of every record of these groups begins with the group's id, which is all of this one.
+    group, _ = ConsumerGroupMetadataKey.decode_from(key, 0, 2)
     return OtherRecord(key_type, group, None if value is None else group, raw_key=key)
 
 
@@ -61,7 +62,7 @@ class OtherGroup:
         return self.type_name == STREAMS and not self.has_members
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        key = OtherGroupKey(group_id=self.group_id)
+        key = ConsumerGroupMetadataKey(group_id=self.group_id)
         return [OtherRecord(key_type, key, None, raw_key=raw) for raw, key_type in self.keys.items()]
 
 
