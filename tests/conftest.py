@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -92,20 +93,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """A process of xdist reports what is shown: not each setup and teardown that passed, nor when a test begins. Of ten
-    thousand quick tests that is a third of the time. A file of results, durations and `-v` need all of it."""
+    thousand quick tests that is a third of the time. Durations and `-v` need all of it. What is to be run again is
+    reported as pytest-rerunfailures does, which runs it from here on."""
     options = item.config.option
-    if (
-        "PYTEST_XDIST_WORKER" not in os.environ
-        or options.xmlpath
-        or options.durations is not None
-        or getattr(options, "reruns", None)
-        or options.verbose > 0
-    ):
+    if "PYTEST_XDIST_WORKER" not in os.environ or options.durations is not None or options.verbose > 0:
         return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    failed = next((report for report in reports if report.failed), None)
+    if failed is not None and getattr(options, "reruns", None) and not _is_final(failed, options.rerun_except or []):
+        failed.outcome = "rerun"  # type: ignore[assignment]
+        for report in dict.fromkeys((failed, reports[-1])):  # the teardown ends its entry in a file of results
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.add_marker(pytest.mark.flaky(reruns=options.reruns - 1))
+        return None
+    for report in reports:
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+def _is_final(failed: pytest.TestReport, patterns: Sequence[str]) -> bool:
+    return any(re.search(pattern, failed.longreprtext) for pattern in patterns)
 
 
 gc.disable()  # collection leaves next to no garbage
