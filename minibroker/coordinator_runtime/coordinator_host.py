@@ -8,14 +8,14 @@ TransactionStateManager and CoordinatorRuntime.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.clock import Clock, Timers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.waiting import sleep
+from minibroker.kernel.waiting import sleep, within
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
@@ -95,8 +95,9 @@ class CoordinatorHost(Generic[S]):
     partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). base_sequence: what each batch has, with and without a producer id. map_error: the error
-    code for a client when the log refuses an append.
+    transaction coordinator). base_sequence: what each batch has, with and without a producer id. write_timeout_ms: how
+    long an append may wait for its replicas (real time); then the answer has the error, and the records stay in the
+    log. map_error: the error code for a client when the log refuses an append.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class CoordinatorHost(Generic[S]):
         *,
         replay_on_append: bool,
         base_sequence: int,
+        write_timeout_ms: Callable[[CoordinatorResult[Any]], int],
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
@@ -118,6 +120,7 @@ class CoordinatorHost(Generic[S]):
         self._timers = timers
         self._replay_on_append = replay_on_append
         self._base_sequence = base_sequence
+        self._write_timeout_ms = write_timeout_ms
         self._map_error = map_error
         self._hosted: dict[int, _Hosted[S]] = {}
 
@@ -263,6 +266,8 @@ class CoordinatorHost(Generic[S]):
             return self._abandon(outcome, self._map_error(error.code))
         if self._replay_on_append:
             self._replay(hosted, outcome, info.base_offset)
+        if outcome.after_append is not None:
+            outcome.after_append()
         durable = hosted.partition.when_high_watermark(info.last_offset + 1)
         if durable.done:
             return self._decided(durable, index, hosted, outcome, info.base_offset)
@@ -272,7 +277,8 @@ class CoordinatorHost(Generic[S]):
             decided = self._decided(done, index, hosted, outcome, info.base_offset)
             decided.then(answer.take)
 
-        durable.then(replicated)
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{hosted.partition}: not all in-sync replicas have it in time")
+        within(self._timers, durable, self._write_timeout_ms(outcome), late).then(replicated)
         return answer
 
     def _decided(
@@ -281,7 +287,7 @@ class CoordinatorHost(Generic[S]):
         try:
             durable.result()
             return self._committed(index, hosted, outcome, base_offset)
-        except ApiError as error:  # not synced, the partition was dropped, or is led elsewhere now
+        except ApiError as error:  # not synced or too late, the partition was dropped, or is led elsewhere now
             # The group coordinator waits for replicas itself, and ends its waits when it resigns (CoordinatorRuntime).
             resigned = self._replay_on_append and self._hosted.get(index) is not hosted
             return self._abandon(outcome, ErrorCode.NOT_COORDINATOR if resigned else self._map_error(error.code))

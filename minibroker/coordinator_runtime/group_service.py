@@ -12,7 +12,7 @@ from minibroker.config.settings import Settings
 from minibroker.coordinator_runtime.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
-from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
+from minibroker.coordinators.groups.commits import Commit, Committed
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
 from minibroker.coordinators.groups.shard import GroupShard
@@ -20,7 +20,6 @@ from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
@@ -126,6 +125,7 @@ class GroupService:
             broker.timers,
             replay_on_append=True,
             base_sequence=0,  # as CoordinatorRuntime writes them
+            write_timeout_ms=lambda _: broker.settings.get_int("offsets.commit.timeout.ms"),
             map_error=group_error,
         )
         #: Partition of ``__consumer_offsets`` that holds a group, and its shard.
@@ -272,7 +272,7 @@ class GroupService:
     def commit(self, commit: Commit) -> Deferred[Committed]:
         index, shard = self.shard_for(commit.group_id)
         self._check_fits(commit, index)
-        return self._in_time(self.host.execute(index, shard.commit(commit)), commit)
+        return self.host.execute(index, shard.commit(commit))
 
     def _check_fits(self, commit: Commit, index: int) -> None:
         """The offsets of one commit are one batch. A commit that is too large for the log is refused with the log's
@@ -331,7 +331,7 @@ class GroupService:
         finally:
             if guard is not None:
                 producer_state.end_verification(commit.producer_id, commit.producer_epoch, NO_SEQUENCE, guard)
-        return await self._in_time(written, commit)
+        return await written
 
     async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
         code = await self._verifier.verify_offset_commit(
@@ -343,17 +343,6 @@ class GroupService:
         )
         if code != ErrorCode.NONE:
             raise ApiError(group_error(code), f"the transaction coordinator refused {transactional_id}: {code.name}")
-
-    def _in_time(self, written: Deferred[Committed], commit: Commit) -> Deferred[Committed]:
-        if written.done:
-            return written
-        return spawn(self._wait_for(written, commit))
-
-    async def _wait_for(self, written: Deferred[Committed], commit: Commit) -> Committed:
-        timeout_ms = self._broker.settings.get_int("offsets.commit.timeout.ms")
-        if await with_timeout(self._broker.timers, written, timeout_ms):
-            return written.result()
-        return all_partitions(commit, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]

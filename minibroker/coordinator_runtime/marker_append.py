@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import within
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import end_txn_marker
@@ -30,7 +31,8 @@ def append_marker(
 
     Raises ApiError, and fails with it: what `Partition.append` refuses, UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without a producer id, epoch or transaction
-    version, and for ``__consumer_offsets`` its coordinator's error while it is not ready.
+    version, for ``__consumer_offsets`` its coordinator's error while it is not ready, and REQUEST_TIMED_OUT when the
+    replicas do not have the marker after request.timeout.ms (it stays in the log).
     """
     topic, index = target
     partition = broker.partition(topic, index)
@@ -54,4 +56,8 @@ def append_marker(
     info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
     if topic == CONSUMER_OFFSETS_TOPIC:
         groups().complete_transaction(index, marker.producer_id, marker.producer_epoch, marker.commit)
-    return partition.when_high_watermark(info.last_offset + 1)
+    replicated = partition.when_high_watermark(info.last_offset + 1)
+    if replicated.done:
+        return replicated
+    late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{partition}: not all in-sync replicas have the marker in time")
+    return within(broker.timers, replicated, broker.settings.get_int("request.timeout.ms"), late)

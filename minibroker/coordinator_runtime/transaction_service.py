@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
@@ -15,6 +15,7 @@ from minibroker.coordinators.transactions import expiry, queries
 from minibroker.coordinators.transactions import init_producer_id as inits
 from minibroker.coordinators.transactions import partitions as joins
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionEntry
+from minibroker.coordinators.transactions.records import TransactionRecord
 from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard
 from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
 from minibroker.kernel.clock import TimerHandle
@@ -65,6 +66,7 @@ class TransactionService:
             broker.timers,
             replay_on_append=False,
             base_sequence=NO_SEQUENCE,
+            write_timeout_ms=self._write_timeout_ms,
         )
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False
@@ -123,6 +125,14 @@ class TransactionService:
     def _make_shard(self, index: int, epoch: int) -> TransactionShard:
         self.config = self._read_config()
         return TransactionShard(index, epoch, self.config, self._send_markers)
+
+    def _write_timeout_ms(self, outcome: CoordinatorResult[Any]) -> int:
+        """The transaction timeout of the state that is written (appendTransactionToLog); tombstones have none, and wait
+        for request.timeout.ms (removeExpiredTransactionalIds)."""
+        record = outcome.records[0]
+        if isinstance(record, TransactionRecord) and record.metadata is not None:
+            return record.metadata.timeout_ms
+        return self._broker.settings.get_int("request.timeout.ms")
 
     # -- requests --------------------------------------------------------------------------------------------------
 

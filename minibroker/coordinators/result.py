@@ -56,6 +56,7 @@ class CoordinatorResult(Generic[R]):
         (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …), see Kafka's appendTransactionToLog and
         CoordinatorRuntime.
     before_append / on_abandon: volatile bookkeeping around an append in flight (a pending transition), never state.
+    after_append: runs once the log has the records, whether they are replicated in time or not.
     after_commit: runs after the records were replayed, before the response leaves (send markers, arm timers).
     producer_id .. transactional: set for batches written inside a transaction (TxnOffsetCommit). guard: proof that the
         transaction coordinator was asked about this partition, as the log demands it (KIP-890).
@@ -66,6 +67,7 @@ class CoordinatorResult(Generic[R]):
     on_error: Callable[[ErrorCode], R] | None = None
     before_append: Callable[[], None] | None = None
     on_abandon: Callable[[], None] | None = None
+    after_append: Callable[[], None] | None = None
     after_commit: Callable[[], None] | None = None
     producer_id: int = -1
     producer_epoch: int = -1

@@ -2,8 +2,9 @@
 
 Sent by transaction coordinators, and by admin clients to abort a hanging transaction. v2 carries the transaction
 version that decides how the epoch is checked (KIP-1228). Errors per partition: UNKNOWN_TOPIC_OR_PARTITION,
-NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR,
-UNKNOWN_SERVER_ERROR (producer id, epoch or transaction version -1). Kafka: KafkaApis.handleWriteTxnMarkersRequest.
+NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT, INVALID_PRODUCER_EPOCH,
+TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR (producer id, epoch or version -1).
+Kafka: KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations

@@ -33,6 +33,22 @@ def with_timeout(timers: Timers, waited: Deferred[T], timeout_ms: float) -> Defe
     return first
 
 
+def within(timers: Timers, waited: Deferred[T], timeout_ms: float, error: Exception) -> Deferred[T]:
+    """What `waited` delivers, or `error` when `timeout_ms` of real time passed first."""
+    if waited.done:
+        return waited
+    answer: Deferred[T] = Deferred()
+
+    def decided(in_time: Deferred[bool]) -> None:
+        if in_time.result():
+            answer.take(waited)
+        else:
+            answer.fail(error)
+
+    with_timeout(timers, waited, timeout_ms).then(decided)
+    return answer
+
+
 def sleep(timers: Timers, delay_ms: float) -> Deferred[None]:
     """Resolved after `delay_ms` of real time."""
     later: Deferred[None] = Deferred()

@@ -18,6 +18,8 @@ from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.config import LogConfig
 from minibroker_storage.origin import Origin
 
+TIMEOUT_MS = 700
+
 
 @dataclass
 class Word:
@@ -73,6 +75,7 @@ class Story:
             self.loads,
             replay_on_append=replay_on_append,
             base_sequence=0,
+            write_timeout_ms=lambda _: TIMEOUT_MS,
         )
 
     def shard(self, index: int, leader_epoch: int) -> WrittenDown:
@@ -149,6 +152,22 @@ def test_on_error_makes_the_answer_of_a_refused_append() -> None:
     story = Story(isr=(1,))
     story.elect()
     assert story.execute("a", on_error=lambda code: code.name).result() == "COORDINATOR_NOT_AVAILABLE"
+
+
+def test_an_append_that_is_not_replicated_in_time_is_given_up_once() -> None:
+    """As in Kafka its record stays in the log, and a transaction's state is what it was before."""
+    story, told = Story(), []
+    story.elect()
+    answer = story.execute("a", told=told)
+    story.loads.advance(TIMEOUT_MS - 1)
+    assert not answer.done
+    story.loads.advance(1)
+    assert (refused(answer), told) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["before", "abandoned"])
+    story.replicate(1)
+    assert (told, story.shards[0].replayed) == (["before", "abandoned"], [])
+    assert story.execute("b").done is False
+    story.replicate(2)
+    assert story.shards[0].replayed == [("b", 1)]
 
 
 @pytest.mark.parametrize(

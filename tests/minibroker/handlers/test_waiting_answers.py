@@ -26,8 +26,10 @@ T = "t"
 GROUPS, TRANSACTIONS = CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 CONFIG = {
     "min.insync.replicas": "2",
+    "offsets.commit.timeout.ms": "4000",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
+    "request.timeout.ms": "15000",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "3",
@@ -39,13 +41,14 @@ LAG_MS = 30_000
 class Story:
     """Three brokers with every log on each, a group ``g`` and a producer ``x`` with an open transaction."""
 
-    def __init__(self, **config: str) -> None:
+    def __init__(self, *, transaction_timeout_ms: int = 600_000, **config: str) -> None:
+        self.transaction_timeout_ms = transaction_timeout_ms
         settings = {**CONFIG, **{name.replace("_", "."): value for name, value in config.items()}}
         self.brokers = ManyBrokers(3, settings, disks={node: FaultyDisk() for node in (1, 2, 3)})
         self.brokers.create(T, [[1, 2, 3], [1, 2, 3]])
         self.brokers.coordinator("g", 0)
         self.brokers.coordinator("x", 1)
-        begun = self.call(TRANSACTIONS, _init_producer_id("x"), 4)
+        begun = self.call(TRANSACTIONS, self.init_producer_id("x"), 4)
         self.producer = begun.producer_id, begun.producer_epoch
         self.call(TRANSACTIONS, self.add_partitions(0), 3)
         producer_id, epoch = self.producer
@@ -63,6 +66,9 @@ class Story:
         answer = self.send(topic, request, version)
         self.brokers.settle(100)
         return answer.result()
+
+    def init_producer_id(self, name: str) -> Request:
+        return m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=self.transaction_timeout_ms)
 
     def add_partitions(self, index: int) -> m.AddPartitionsToTxnRequest:
         kind, (producer_id, epoch) = m.AddPartitionsToTxnRequest, self.producer
@@ -123,10 +129,6 @@ def _txn_offset_commit(story: Story) -> Request:
     )
 
 
-def _init_producer_id(name: str) -> Request:
-    return m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=600_000)
-
-
 def _end(story: Story) -> Request:
     producer_id, epoch = story.producer
     return m.EndTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True)
@@ -141,7 +143,9 @@ ANSWERS = {
     "WriteTxnMarkers": Waiting(T, _markers, 1, lambda answer: answer.markers[0].topics[0].partitions[0].error_code),
     "OffsetCommit": Waiting(GROUPS, _offset_commit, 8, _partition_code),
     "TxnOffsetCommit": Waiting(GROUPS, _txn_offset_commit, 3, _partition_code),
-    "InitProducerId": Waiting(TRANSACTIONS, lambda _: _init_producer_id("y"), 4, lambda answer: answer.error_code),
+    "InitProducerId": Waiting(
+        TRANSACTIONS, lambda story: story.init_producer_id("y"), 4, lambda answer: answer.error_code
+    ),
     "AddPartitionsToTxn": Waiting(
         TRANSACTIONS,
         lambda story: story.add_partitions(1),
@@ -174,10 +178,6 @@ def _killed(story: Story, topic: str, node: int) -> None:
     story.brokers.cluster.kill_broker(node)
 
 
-def _passed(story: Story, topic: str, node: int) -> None:
-    story.brokers.settle(5000)
-
-
 def _fallen_behind(story: Story, topic: str, node: int) -> None:
     story.brokers.settle(2 * LAG_MS)
 
@@ -196,23 +196,34 @@ EVENTS = {
     "the topic is deleted": _deleted,
     "the broker is stopped": _stopped,
     "the broker is killed": _killed,
-    "the timeout": _passed,
     "the follower leaves the in-sync set": _fallen_behind,
 }
 
 NONE, MOVED, UNKNOWN = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 NOT_COORDINATOR, UNAVAILABLE = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
 _LOG, _COORDINATOR = (NONE, MOVED, UNKNOWN, MOVED, MOVED), (NONE, *[NOT_COORDINATOR] * 4)
 _TRANSACTION = (NONE, NOT_COORDINATOR, UNAVAILABLE, NOT_COORDINATOR, NOT_COORDINATOR)
-# One code for each event, in their order; None: it waits on.
-CODES: dict[str, tuple[ErrorCode | None, ...]] = {
-    "Produce": (*_LOG, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
-    "WriteTxnMarkers": (*_LOG, None, NONE),
-    "OffsetCommit": (*_COORDINATOR, UNAVAILABLE, UNAVAILABLE),
-    "TxnOffsetCommit": (*_COORDINATOR, UNAVAILABLE, UNAVAILABLE),
-    "InitProducerId": (*_TRANSACTION, None, NONE),
-    "AddPartitionsToTxn": (*_TRANSACTION, None, NONE),
-    "EndTxn": (*_TRANSACTION, None, NONE),
+# One code for each event, in their order.
+CODES: dict[str, tuple[ErrorCode, ...]] = {
+    "Produce": (*_LOG, TIMED_OUT),
+    "WriteTxnMarkers": (*_LOG, TIMED_OUT),
+    "OffsetCommit": (*_COORDINATOR, UNAVAILABLE),
+    "TxnOffsetCommit": (*_COORDINATOR, UNAVAILABLE),
+    "InitProducerId": (*_TRANSACTION, NONE),
+    "AddPartitionsToTxn": (*_TRANSACTION, NONE),
+    "EndTxn": (*_TRANSACTION, NONE),
+}
+# The milliseconds after which an answer waits no longer, and its code then.
+TRANSACTION_TIMEOUT_MS = 20_000
+TIMEOUTS = {
+    "Produce": (5000, TIMED_OUT),
+    "WriteTxnMarkers": (15_000, TIMED_OUT),
+    "OffsetCommit": (4000, UNAVAILABLE),
+    "TxnOffsetCommit": (4000, UNAVAILABLE),
+    "InitProducerId": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
+    "AddPartitionsToTxn": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
+    "EndTxn": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
 }
 
 
@@ -229,10 +240,23 @@ def test_an_answer_that_waits_for_a_follower(answer: str) -> None:
         happens(story, waiting.topic, node)
         story.brokers.settle(500)
         told[event] = ErrorCode(waiting.code(pending.result())) if pending.done else None
-        story.brokers.settle(2 * LAG_MS)
-        assert pending.done, event
         story.brokers.stop()
     assert told == dict(zip(EVENTS, CODES[answer], strict=True))
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_waits_too_long(answer: str) -> None:
+    """The request's own timeout, request.timeout.ms, offsets.commit.timeout.ms, or that of the transaction."""
+    story, waiting = Story(transaction_timeout_ms=TRANSACTION_TIMEOUT_MS), ANSWERS[answer]
+    timeout_ms, code = TIMEOUTS[answer]
+    request, node = waiting.request(story), story.brokers.leader(waiting.topic)
+    story.brokers.cluster.cut_link(node, _far(node))
+    pending = story.send(waiting.topic, request, waiting.version)
+    story.brokers.settle(timeout_ms - 1)
+    assert not pending.done
+    story.brokers.settle(1)
+    assert waiting.code(pending.result()) == code
+    story.brokers.stop()
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -75,7 +75,7 @@ class ConsumerMembers:
         if self._groups.get(change.group_id) is not change.live:
             # Made in this breath: members it took over from a classic group are not watched yet.
             taken_over = [member for member in change.group.members.values() if member.uses_classic_protocol]
-            outcome.after_commit = lambda: self._watch(change.group_id, taken_over)
+            outcome.after_append = lambda: self._watch(change.group_id, taken_over)
         return outcome
 
     def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
@@ -185,17 +185,20 @@ class ConsumerMembers:
         for each in group.members:
             self._heartbeat.cancel(group.group_id, each)
 
-        def written() -> None:
+        def appended() -> None:
             for left in classic.members.values():
                 self._rebalance.rearm_session(classic, left)
             self._rebalance.prepare(classic, "the last member of the consumer protocol left")
+
+        def abandoned() -> None:
+            self.forming.pop(group.group_id, None)  # gone already when the log has the record
 
         return CoordinatorResult(
             response,
             tuple(changes),
             before_append=lambda: self.forming.__setitem__(group.group_id, classic),
-            on_abandon=lambda: self.forming.__delitem__(group.group_id),
-            after_commit=written,
+            on_abandon=abandoned,
+            after_append=appended,
         )
 
     def loaded(self, group: ConsumerGroup) -> None:

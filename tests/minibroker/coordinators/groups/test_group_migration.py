@@ -15,6 +15,8 @@ from minibroker.coordinators.groups.consumer.member import ConsumerMember
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.disk import StorageError
+from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
 
 NONE = ErrorCode.NONE
 Request = m.ConsumerGroupHeartbeatRequest
@@ -128,6 +130,19 @@ def test_without_native_members_it_is_classic_again(client: Mixed, how: str) -> 
     joined = client.join(classic, protocols=says("t"))
     assert (joined.generation_id, joined.leader) == (3, classic)
     assert client.sync(classic, 3, {classic: gives({"t": range(4)})}).error_code == NONE
+
+
+def test_a_group_is_classic_again_though_its_record_could_not_be_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member that leaves gets the error; the others rebalance, as the log has the record."""
+    client = Mixed({"minibroker.acknowledge.after.sync": "true"}, disk=FaultyDisk())
+    classic = mixed(client)
+
+    def refused(file: FaultyFile) -> None:
+        raise StorageError(5, "input/output error", file.path)
+
+    monkeypatch.setattr(FaultyFile, "sync", refused)
+    assert client.beat("n", -1).error_code == ErrorCode.NOT_COORDINATOR
+    assert (client.classic().state, list(client.classic().members)) == (GroupState.PREPARING_REBALANCE, [classic])
 
 
 def test_a_group_whose_classic_member_cannot_be_understood_stays_a_consumer_group(client: Mixed) -> None:
