@@ -13,6 +13,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
@@ -25,6 +26,7 @@ from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
 T = "t"
 GROUPS, TRANSACTIONS = CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 CONFIG = {
+    "group.initial.rebalance.delay.ms": "0",
     "min.insync.replicas": "2",
     "offsets.commit.timeout.ms": "4000",
     "offsets.topic.num.partitions": "1",
@@ -129,6 +131,52 @@ def _txn_offset_commit(story: Story) -> Request:
     )
 
 
+def _join(_: Story) -> m.JoinGroupRequest:
+    kind = m.JoinGroupRequest
+    return kind(
+        group_id="j",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id="i",
+        protocol_type="consumer",
+        protocols=[kind.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+    )
+
+
+def _sync(story: Story) -> Request:
+    """Of a new member that leads its group."""
+    member_id = story.call(GROUPS, _join(story), 5).member_id
+    kind = m.SyncGroupRequest
+    assignment = kind.SyncGroupRequestAssignment(member_id=member_id, assignment=b"a")
+    return kind(group_id="j", generation_id=1, member_id=member_id, group_instance_id="i", assignments=[assignment])
+
+
+def _rejoin(story: Story) -> Request:
+    """Of a static member of a stable group, whose new member id is written."""
+    assert story.call(GROUPS, _sync(story), 3).error_code == ErrorCode.NONE
+    return _join(story)
+
+
+def _create_topic(_: Story) -> Request:
+    topic = m.CreateTopicsRequest.CreatableTopic(name="n", num_partitions=1, replication_factor=3)
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+
+
+def _produce_in_transaction(story: Story) -> Request:
+    producer_id, epoch = story.producer
+    batch = build_batch(
+        [Record(0, story.brokers.clock.now_ms(), None, b"v")],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = story.brokers.produce_request(T, batch, acks=1)
+    request.transactional_id = "x"
+    return request
+
+
 def _end(story: Story) -> Request:
     producer_id, epoch = story.producer
     return m.EndTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True)
@@ -138,21 +186,29 @@ def _partition_code(answer: Any) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
+def _produced_code(answer: Any) -> int:
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def _code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
 ANSWERS = {
-    "Produce": Waiting(T, _produce, 9, lambda answer: answer.responses[0].partition_responses[0].error_code),
+    "Produce": Waiting(T, _produce, 9, _produced_code),
     "WriteTxnMarkers": Waiting(T, _markers, 1, lambda answer: answer.markers[0].topics[0].partitions[0].error_code),
     "OffsetCommit": Waiting(GROUPS, _offset_commit, 8, _partition_code),
     "TxnOffsetCommit": Waiting(GROUPS, _txn_offset_commit, 3, _partition_code),
-    "InitProducerId": Waiting(
-        TRANSACTIONS, lambda story: story.init_producer_id("y"), 4, lambda answer: answer.error_code
-    ),
+    "JoinGroup": Waiting(GROUPS, _rejoin, 5, _code),
+    "SyncGroup": Waiting(GROUPS, _sync, 3, _code),
+    "InitProducerId": Waiting(TRANSACTIONS, lambda story: story.init_producer_id("y"), 4, _code),
     "AddPartitionsToTxn": Waiting(
         TRANSACTIONS,
         lambda story: story.add_partitions(1),
         3,
         lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
     ),
-    "EndTxn": Waiting(TRANSACTIONS, _end, 3, lambda answer: answer.error_code),
+    "EndTxn": Waiting(TRANSACTIONS, _end, 3, _code),
 }
 
 # -- what happens meanwhile: broker `node` leads the log, and one follower is out of its reach -------------------------
@@ -210,6 +266,8 @@ CODES: dict[str, tuple[ErrorCode, ...]] = {
     "WriteTxnMarkers": (*_LOG, TIMED_OUT),
     "OffsetCommit": (*_COORDINATOR, UNAVAILABLE),
     "TxnOffsetCommit": (*_COORDINATOR, UNAVAILABLE),
+    "JoinGroup": (*_COORDINATOR, UNAVAILABLE),
+    "SyncGroup": (*_COORDINATOR, UNAVAILABLE),
     "InitProducerId": (*_TRANSACTION, NONE),
     "AddPartitionsToTxn": (*_TRANSACTION, NONE),
     "EndTxn": (*_TRANSACTION, NONE),
@@ -221,6 +279,8 @@ TIMEOUTS = {
     "WriteTxnMarkers": (15_000, TIMED_OUT),
     "OffsetCommit": (4000, UNAVAILABLE),
     "TxnOffsetCommit": (4000, UNAVAILABLE),
+    "JoinGroup": (4000, UNAVAILABLE),
+    "SyncGroup": (4000, UNAVAILABLE),
     "InitProducerId": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
     "AddPartitionsToTxn": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
     "EndTxn": (TRANSACTION_TIMEOUT_MS, UNAVAILABLE),
@@ -297,3 +357,83 @@ def test_an_answer_below_min_insync_replicas(answer: str) -> None:
     story.brokers.settle(6000)
     assert waiting.code(pending.result()) == (ErrorCode.NOT_ENOUGH_REPLICAS if waiting.topic == T else UNAVAILABLE)
     story.brokers.stop()
+
+
+# -- what waits for another node: the transaction coordinator that verifies a write, or the controller -----------------
+
+REMOTE = {
+    "Produce v9": Waiting(T, _produce_in_transaction, 9, _produced_code),
+    "Produce v12": Waiting(T, _produce_in_transaction, 12, _produced_code),
+    "TxnOffsetCommit": Waiting(GROUPS, _txn_offset_commit, 3, _partition_code),
+    "CreateTopics": Waiting(T, _create_topic, 7, lambda answer: answer.topics[0].error_code),
+}
+REQUEST_TIMEOUT_MS, FORWARDING_TIMEOUT_MS = 18_000, 78_000
+"""request.timeout.ms, and a minute more for the controller; each up to a sixth longer."""
+
+
+def _reached(story: Story, topic: str, node: int, other: int) -> None:
+    story.brokers.cluster.mend_link(node, other)
+
+
+def _out_of_reach(story: Story, topic: str, node: int, other: int) -> None:
+    story.brokers.settle(REQUEST_TIMEOUT_MS if other != CONTROLLER else FORWARDING_TIMEOUT_MS)
+
+
+def _other_stopped(story: Story, topic: str, node: int, other: int) -> None:
+    if other == CONTROLLER:
+        story.brokers.cluster.stop_controller()
+        story.brokers.settle(FORWARDING_TIMEOUT_MS)
+    else:
+        story.brokers.cluster.stop_broker(other)
+
+
+def _led_elsewhere(story: Story, topic: str, node: int, other: int) -> None:
+    third = ({1, 2, 3} - {node, other}).pop()
+    story.brokers.cluster.move_leader(topic, 0, third)
+    story.brokers.settle(50)
+    story.brokers.cluster.mend_link(node, other)
+
+
+def _gone(story: Story, topic: str, node: int, other: int) -> None:
+    third = ({1, 2, 3} - {node, other}).pop()
+    story.brokers.send(third, m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4)
+    story.brokers.settle(50)
+    story.brokers.cluster.mend_link(node, other)
+
+
+REMOTE_EVENTS = {
+    "it is reached": _reached,
+    "it is out of reach": _out_of_reach,
+    "it stops": _other_stopped,
+    "the leader resigns": _led_elsewhere,
+    "the topic is deleted": _gone,
+}
+TOO_FEW, LOADING = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+# NETWORK_EXCEPTION and the coordinator's own errors: ReplicaManager.handleProduceAppend, CoordinatorRuntime.
+REMOTE_CODES = {
+    "Produce v9": (NONE, TOO_FEW, TOO_FEW, MOVED, UNKNOWN),
+    "Produce v12": (NONE, TOO_FEW, TOO_FEW, MOVED, UNKNOWN),
+    "TxnOffsetCommit": (NONE, LOADING, LOADING, NOT_COORDINATOR, UNAVAILABLE),
+    "CreateTopics": (NONE, TIMED_OUT, TIMED_OUT),
+}
+
+
+@pytest.mark.parametrize("answer", REMOTE)
+def test_an_answer_that_waits_for_another_node(answer: str) -> None:
+    waiting = REMOTE[answer]
+    for event, code in zip(REMOTE_EVENTS, REMOTE_CODES[answer], strict=False):
+        story = Story()
+        node = story.brokers.leader(waiting.topic)
+        other = CONTROLLER if answer == "CreateTopics" else _near(node)
+        if other != CONTROLLER:
+            story.brokers.cluster.move_leader(TRANSACTIONS, 0, other)
+            story.brokers.settle(50)
+        request = waiting.request(story)
+        story.brokers.cluster.cut_link(node, other)
+        pending = story.send(waiting.topic, request, waiting.version)
+        story.brokers.settle(50)
+        assert not pending.done
+        REMOTE_EVENTS[event](story, waiting.topic, node, other)
+        story.brokers.settle(100)
+        assert waiting.code(pending.result()) == code, event
+        story.brokers.stop()
