@@ -17,6 +17,7 @@ from api_reference import api_actions, api_commands, api_python, fault_actions
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
+from minibroker.requests.not_served import NOT_SERVED
 from minibroker_lab.museum.cases import Case, Measured, read_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ def not_served_table() -> str:
     from minibroker.handlers.table import apis
 
     served = apis()
-    missing = [f"{name} ({key})" for key, name in sorted(KAFKA_OTHERS.items()) if key not in served]
+    missing = [f"{name} ({key})" for key, name in sorted(NOT_SERVED.items()) if key not in served]
     return "Not served, and absent from ApiVersions: " + ", ".join(missing) + ".\n"
 
 
@@ -219,35 +220,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "semantics": semantics_table,
     "settings": settings_table,
     "addresses": addresses_table,
-}
-
-# What the ApiVersions of a Kafka 4.4.0 broker lists beside the rows of the table.
-KAFKA_OTHERS: dict[int, str] = {
-    34: "AlterReplicaLogDirs",
-    38: "CreateDelegationToken",
-    39: "RenewDelegationToken",
-    40: "ExpireDelegationToken",
-    41: "DescribeDelegationToken",
-    49: "AlterClientQuotas",
-    51: "AlterUserScramCredentials",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
-    80: "AddRaftVoter",
-    81: "RemoveRaftVoter",
-    83: "InitializeShareGroupState",
-    84: "ReadShareGroupState",
-    85: "WriteShareGroupState",
-    86: "DeleteShareGroupState",
-    87: "ReadShareGroupStateSummary",
-    88: "StreamsGroupHeartbeat",
-    89: "StreamsGroupDescribe",
-    90: "DescribeShareGroupOffsets",
-    91: "AlterShareGroupOffsets",
-    92: "DeleteShareGroupOffsets",
-    93: "StreamsGroupTopologyDescriptionUpdate",
-    94: "UnregisterController",
 }
 
 

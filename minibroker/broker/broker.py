@@ -23,7 +23,6 @@ from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers, Timers
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.executor import Executor
-from minibroker.kernel.line_limit import LineLimit
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.transport import Transport
@@ -32,6 +31,7 @@ from minibroker.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from minibroker.metadata.internal_topics import creatable
 from minibroker.partitions.log_flush import LogFlush
 from minibroker.partitions.partition import Partition
+from minibroker.partitions.refused_appends import RefusedAppends
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -101,8 +101,7 @@ class Broker:
         #: None: every client may do anything.
         self.authorizer: Authorizer | None = create_authorizer(settings)
         self.refusals = Refusals()
-        #: A full disk or memory refuses every request of a client that sends it again.
-        self.refused_appends = LineLimit(timers, log.error, "%d more appends were refused within %g s", most=1)
+        self.refused_appends = RefusedAppends(timers, log_dir)
         self.fetch_sessions = FetchSessionCache(
             settings.get_int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )

@@ -95,9 +95,10 @@ class CoordinatorHost(Generic[S]):
     partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). base_sequence: what each batch has, with and without a producer id. write_timeout_ms: how
-    long an append may wait for its replicas (real time); then the answer has the error, and the records stay in the
-    log. map_error: the error code for a client when the log refuses an append.
+    transaction coordinator). base_sequence: what each batch has, with and without a producer id. refused: logs that a
+    partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time); then the
+    answer has the error, and the records stay in the log. map_error: the error code for a client when the log refuses
+    an append.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class CoordinatorHost(Generic[S]):
         replay_on_append: bool,
         base_sequence: int,
         write_timeout_ms: Callable[[CoordinatorResult[Any]], int],
+        refused: Callable[[object, ApiError], None],
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
@@ -121,6 +123,7 @@ class CoordinatorHost(Generic[S]):
         self._replay_on_append = replay_on_append
         self._base_sequence = base_sequence
         self._write_timeout_ms = write_timeout_ms
+        self._refused = refused
         self._map_error = map_error
         self._hosted: dict[int, _Hosted[S]] = {}
 
@@ -262,7 +265,7 @@ class CoordinatorHost(Generic[S]):
                 guard=outcome.guard,
             )
         except ApiError as error:
-            log.warning("append to %s-%d refused: %s", self.topic, index, error)
+            self._refused(hosted.partition, error)
             return self._abandon(outcome, self._map_error(error.code))
         if self._replay_on_append:
             self._replay(hosted, outcome, info.base_offset)
@@ -288,9 +291,12 @@ class CoordinatorHost(Generic[S]):
             durable.result()
             return self._committed(index, hosted, outcome, base_offset)
         except ApiError as error:  # not synced or too late, the partition was dropped, or is led elsewhere now
+            resigned = self._hosted.get(index) is not hosted
+            if not resigned and error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._refused(hosted.partition, error)
             # The group coordinator waits for replicas itself, and ends its waits when it resigns (CoordinatorRuntime).
-            resigned = self._replay_on_append and self._hosted.get(index) is not hosted
-            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR if resigned else self._map_error(error.code))
+            ended = resigned and self._replay_on_append
+            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR if ended else self._map_error(error.code))
 
     def _committed(
         self, index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int

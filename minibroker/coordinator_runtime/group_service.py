@@ -12,6 +12,7 @@ from minibroker.config.settings import Settings
 from minibroker.coordinator_runtime.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
+from minibroker.coordinator_runtime.unused_lookups import UnusedLookups
 from minibroker.coordinators.groups.commits import Commit, Committed
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
@@ -19,7 +20,6 @@ from minibroker.coordinators.groups.shard import GroupShard
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, spawn
-from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
@@ -30,7 +30,6 @@ from minibroker_protocol.records import NO_SEQUENCE
 if TYPE_CHECKING:
     from minibroker_storage.producer_verification import VerificationGuard
 
-log = get_logger(__name__)
 
 IMPLICIT_ADD_VERSION: Final = 5
 """First TxnOffsetCommit version that adds the offsets partition to the transaction by itself (KIP-890)."""
@@ -126,8 +125,10 @@ class GroupService:
             replay_on_append=True,
             base_sequence=0,  # as CoordinatorRuntime writes them
             write_timeout_ms=lambda _: broker.settings.get_int("offsets.commit.timeout.ms"),
+            refused=broker.refused_appends.say,
             map_error=group_error,
         )
+        self._lookups = UnusedLookups()
         #: Partition of ``__consumer_offsets`` that holds a group, and its shard.
         self.partition_for, self.shard_for = self.host.partition_for, self.host.shard_for
         self._timers: dict[int, ShardTimers] = {}
@@ -383,19 +384,27 @@ class GroupService:
                 index, CoordinatorResult(None, outcome.records[first : first + _TOMBSTONES_PER_BATCH])
             )
 
+    def looked_up(self, client_id: str | None, group: str) -> None:
+        """A client asked for the coordinator of a group, which is this broker."""
+        try:
+            _, shard = self.shard_for(group)
+        except ApiError:  # it is being loaded
+            return
+        exists = group in shard.groups or bool(shard.offsets.group(group))
+        (self._lookups.used if exists else self._lookups.unused)(client_id, group)
+
     # -- making it durable -----------------------------------------------------------------------------------------
 
     def _execute_quietly(self, index: int, outcome: CoordinatorResult[None]) -> None:
         """For outcomes whose answers are sent elsewhere: after a refused append all waiting members already have an
         error."""
-        self.host.execute(index, outcome).then(_log_failure)
+        self.host.execute(index, outcome).then(_ignore_refusal)
 
 
-def _log_failure(done: Deferred[None]) -> None:
-    try:
+def _ignore_refusal(done: Deferred[None]) -> None:
+    """`CoordinatorHost` has logged it."""
+    with suppress(ApiError):
         done.result()
-    except ApiError as error:
-        log.warning("a group's change could not be written: %s", error)
 
 
 def _read_config(settings: Settings, semantics: Semantics) -> GroupConfig:

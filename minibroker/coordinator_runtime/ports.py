@@ -10,6 +10,7 @@ from minibroker.kernel.clock import ClockTimers
 from minibroker.kernel.executor import Executor
 from minibroker.metadata.cluster_member import ClusterMember
 from minibroker.partitions.partition import Partition
+from minibroker.partitions.refused_appends import RefusedAppends
 from minibroker.releases.semantics import Semantics
 
 
@@ -26,6 +27,8 @@ class CoordinatingBroker(ClusterMember, Protocol):
     def random(self) -> Random: ...
     @property
     def producer_ids(self) -> ProducerIdBlocks: ...
+    @property
+    def refused_appends(self) -> RefusedAppends: ...
 
     def partition(self, topic: str, index: int) -> Partition:
         """A partition that this broker leads.

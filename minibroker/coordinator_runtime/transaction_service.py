@@ -67,6 +67,7 @@ class TransactionService:
             replay_on_append=False,
             base_sequence=NO_SEQUENCE,
             write_timeout_ms=self._write_timeout_ms,
+            refused=broker.refused_appends.say,
         )
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False

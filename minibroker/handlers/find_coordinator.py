@@ -65,4 +65,6 @@ async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
     node_id = broker.coordinator_of(topic, key)
     if node_id is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")
+    if key_type == GROUP and node_id == broker.node_id and (groups := broker.coordinators.groups_if_any) is not None:
+        groups.looked_up(ctx.client_id, key)
     return node_id

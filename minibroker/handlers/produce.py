@@ -497,7 +497,7 @@ def _release_records(ctx: RequestContext, request: ProduceRequest, entries: list
 def _refuse(broker: Broker, entry: _Entry, error: ApiError) -> None:
     entry.error = error.with_traceback(None)  # or the two would hold each other
     if error.code == ErrorCode.KAFKA_STORAGE_ERROR and entry.partition is not None:
-        broker.refused_appends.say("append to %s refused: %s", entry.partition, error.message)
+        broker.refused_appends.say(entry.partition, error)
     if error.code in _WITHOUT_LOG_START:
         entry.partition = None
 

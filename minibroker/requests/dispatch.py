@@ -12,6 +12,7 @@ from minibroker.kernel.garbage import without_full_collections
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Chain, Link, Place
 from minibroker.requests.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
+from minibroker.requests.not_served import description
 from minibroker.requests.response_frames import framed, frames_of, watched
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
@@ -86,7 +87,7 @@ class Dispatcher:
             raise CloseConnection(str(error)) from None
         api = self._apis.get(api_key)
         if api is None:
-            raise CloseConnection(f"API key {api_key} is not served")
+            raise CloseConnection(description(api_key))
         if not self._serves(api, version):
             if api_key == API_VERSIONS_KEY:
                 return framed(api, 0, correlation_id, self._unsupported_api_versions())

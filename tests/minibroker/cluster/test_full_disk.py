@@ -128,7 +128,8 @@ def test_a_full_disk_is_said_once_a_second(caplog: pytest.LogCaptureFixture) -> 
     for _ in range(2):
         first, more = said_of(5)
         assert first.startswith("append to t-0 refused: ")
-        assert more == "4 more appends were refused within 1 s"
+        assert first.endswith(" (data directory: /memory)")
+        assert more == "4 more appends were refused with KAFKA_STORAGE_ERROR within 1 s"
     assert len(said_of(1)) == 1
     disk.max_bytes = ROOM
     client.stop()

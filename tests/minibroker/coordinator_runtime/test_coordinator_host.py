@@ -13,6 +13,7 @@ from minibroker.coordinator_runtime import coordinator_host
 from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost, append_error
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
+from minibroker.partitions.refused_appends import RefusedAppends
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.config import LogConfig
@@ -76,6 +77,7 @@ class Story:
             replay_on_append=replay_on_append,
             base_sequence=0,
             write_timeout_ms=lambda _: TIMEOUT_MS,
+            refused=RefusedAppends(self.loads, "/memory").say,
         )
 
     def shard(self, index: int, leader_epoch: int) -> WrittenDown:
@@ -187,16 +189,40 @@ def test_what_a_client_is_told_of_a_refused_append(code: ErrorCode, expected: Er
     assert append_error(code) == expected
 
 
+def test_a_refusal_that_repeats_is_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    story = Story(isr=(1,))
+    story.elect()
+    for _ in range(1000):
+        refused(story.execute("a"))
+    story.loads.advance(1000)
+    first, more = caplog.messages
+    assert first.startswith("append to t-0 refused: NOT_ENOUGH_REPLICAS")
+    assert more == "999 more appends were refused with NOT_ENOUGH_REPLICAS within 1 s"
+
+
+@pytest.mark.parametrize("replay_on_append", [False, True])
+def test_an_append_that_fails_after_it_was_written_is_logged(
+    replay_on_append: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story(replay_on_append=replay_on_append)
+    story.elect()
+    answer = story.execute("a")
+    story.one.partition.dropped()
+    assert refused(answer)
+    (line,) = caplog.messages
+    assert line.startswith("append to t-0 refused: ")
+
+
 # -- leadership --------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_on_its_way_when_leadership_ends_is_not_replayed() -> None:
+def test_a_record_on_its_way_when_leadership_ends_is_not_replayed(caplog: pytest.LogCaptureFixture) -> None:
     story, told = Story(), []
     story.elect()
     answer = story.execute("a", told=told)
     story.host.resigned(0)
     story.replicate(1)
-    assert (refused(answer), told) == (ErrorCode.NOT_COORDINATOR, ["before", "abandoned"])
+    assert (refused(answer), told, caplog.messages) == (ErrorCode.NOT_COORDINATOR, ["before", "abandoned"], [])
     assert (story.shards[0].replayed, story.shards[0].has_resigned) == ([], 1)
 
 

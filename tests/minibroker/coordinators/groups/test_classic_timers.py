@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from group_client import GroupClient
 
-from minibroker.coordinator_runtime.group_service import _log_failure
 from minibroker.coordinators.groups.classic.states import GroupState
-from minibroker.kernel.deferred import failed
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 SESSION, REBALANCE = 10_000, 60_000
@@ -178,8 +176,3 @@ def test_a_coordinator_that_is_closed_ends_no_session() -> None:
     assert armed
     service.close()
     assert not any(timers._armed for timers in armed)
-
-
-def test_a_change_that_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    _log_failure(failed(ApiError(ErrorCode.NOT_COORDINATOR, "gone")))
-    assert caplog.messages == ["a group's change could not be written: NOT_COORDINATOR: gone"]

@@ -349,7 +349,7 @@ SERVING: Final = (
         "silent-on-unknown-api",
         "a request of an API there is not closes its connection",
         "minibroker.requests.dispatch:Dispatcher.dispatch",
-        'raise CloseConnection(f"API key {api_key} is not served")',
+        "raise CloseConnection(description(api_key))",
         "return None",
     ),
     Defect(
