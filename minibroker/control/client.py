@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from minibroker.control.command_group import Caller, CommandGroup, in_thread
+from minibroker.control.command_group import Caller, CommandGroup, held_loop, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.faults.names import ActionName, ApiName
@@ -49,6 +49,12 @@ class Control(CommandGroup):
         exchanges and refusals. topics: delete every topic but the internal ones, too."""
         self._ask("cluster.reset", topics=topics)
         self.faults._set = []
+
+    def waits(self) -> list[str]:
+        """What the cluster waits for, in lines for a person: unanswered requests (while exchanges are recorded), open
+        transactions, rules that hold, members of groups."""
+        found: list[str] = self._ask("cluster.waits")
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Brokers, topics with their leaders, and the transactional ids whose markers are held."""
@@ -93,9 +99,10 @@ class Fault(CommandGroup):
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
         """Wait until the rule has acted `times` times; TimeoutError after `timeout` seconds."""
+        held = held_loop("wait", depth=3)
         found = self._ask("fault.wait", id=self.id, times=times, timeout_ms=round(timeout * 1000))
         if found["fired"] < times:
-            raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}")
+            raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}{held}")
 
     wait_async = in_thread(wait)
 

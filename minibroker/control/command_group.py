@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -70,6 +71,18 @@ class CommandGroup(Suggesting):
             return self._caller.call(name, arguments)
         except _OF_THE_COMMAND as error:
             raise error.with_traceback(None) from None
+
+
+def held_loop(method: str, *, depth: int) -> str:
+    """Warn that a wait blocks the event loop that runs in this thread, and return what a timeout adds to its text;
+    empty where no loop runs. depth: frames from here to the caller's line."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    text = f"{method} blocks the event loop of this thread, and every coroutine in it: use `await {method}_async(…)`"
+    warnings.warn(text, RuntimeWarning, stacklevel=depth)
+    return f"; {text}"
 
 
 def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

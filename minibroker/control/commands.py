@@ -227,6 +227,13 @@ class Commands:
         found = [refusal._asdict() for broker in self._cluster.brokers.values() for refusal in broker.refusals]
         return sorted(found, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
 
+    def _waits(self) -> list[str]:
+        """What the cluster waits for, in lines for a person: held and unanswered requests, open transactions, rules
+        that hold, members of groups. Requests are among them while exchanges are recorded."""
+        from minibroker.control.waits import waits
+
+        return waits(self._cluster, self.tap.recorder, self.engine, time.time_ns() // 1_000_000)
+
     def _describe(self) -> dict[str, Any]:
         """Running brokers, all brokers, topics with their leaders, and the transactional ids whose markers are held."""
         image = self._cluster.image
@@ -260,6 +267,7 @@ _TABLE: dict[str, Command] = {
     "trace.last": Commands._last,
     "refusal.last": Commands._refusals,
     "cluster.describe": Commands._describe,
+    "cluster.waits": Commands._waits,
     "cluster.reset": Commands._reset,
 }
 

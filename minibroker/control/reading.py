@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from minibroker.control.command_group import Suggesting, in_thread
+from minibroker.control.command_group import Suggesting, held_loop, in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -163,6 +163,11 @@ class Controlled(Suggesting):
         """`state.hang_transaction`: leave a transaction open that no coordinator will end; returns its offset."""
         return self.state.hang_transaction(topic, partition, transactional_id=transactional_id)
 
+    def waits(self) -> list[str]:
+        """What the cluster waits for, in lines for a person: unanswered requests (while exchanges are recorded), open
+        transactions, rules that hold, members of groups. Empty when it waits for nothing."""
+        return self.control.waits()
+
     def reset(self, *, topics: bool = False) -> None:
         """Begin anew: remove all rules, undo lasting faults, let the clock run (it never goes back), forget recorded
         exchanges and refusals. topics: delete every topic but the internal ones, too."""
@@ -177,12 +182,13 @@ class Controlled(Suggesting):
         return [_exchange(entry) for entry in self.control._ask("read.requests", api=api, client_id=client_id)]
 
     def _waited(self, command: str, timeout: float, arguments: Mapping[str, Any]) -> Any:
+        held = held_loop(command.partition(".")[2], depth=4)
         try:
             return self.control._ask(command, **arguments, timeout_ms=round(timeout * 1000))
         except ApiError as error:
             if error.code != ErrorCode.REQUEST_TIMED_OUT:
                 raise
-            raise TimeoutError(error.message) from None
+            raise TimeoutError(error.message + held) from None
 
     records_async = in_thread(records)
     wait_for_records_async = in_thread(wait_for_records)
@@ -191,6 +197,7 @@ class Controlled(Suggesting):
     transactions_async = in_thread(transactions)
     wait_for_transaction_async = in_thread(wait_for_transaction)
     hang_transaction_async = in_thread(hang_transaction)
+    waits_async = in_thread(waits)
     reset_async = in_thread(reset)
     requests_async = in_thread(requests)
 

@@ -386,12 +386,19 @@ class GroupService:
 
     def looked_up(self, client_id: str | None, group: str) -> None:
         """A client asked for the coordinator of a group, which is this broker."""
+        if not self._exists(group):
+            self._lookups.add(client_id, group)
+
+    def unused_lookups(self) -> list[tuple[str | None, str]]:
+        """Client id and group of lookups that no member, and no offset, has followed."""
+        return [(client_id, group) for client_id, group in self._lookups if not self._exists(group)]
+
+    def _exists(self, group: str) -> bool:
         try:
             _, shard = self.shard_for(group)
-        except ApiError:  # it is being loaded
-            return
-        exists = group in shard.groups or bool(shard.offsets.group(group))
-        (self._lookups.used if exists else self._lookups.unused)(client_id, group)
+        except ApiError:  # it is being loaded, or has moved
+            return True
+        return group in shard.groups or bool(shard.offsets.group(group))
 
     # -- making it durable -----------------------------------------------------------------------------------------
 

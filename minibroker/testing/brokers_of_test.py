@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from minibroker.control.client import Control, Fault, Faults
+    from minibroker.testing.hang_report import HangWatch
 
 
 class EmbeddedBroker(Protocol):
@@ -36,20 +37,37 @@ _tests: Final[list[BrokersOfTest]] = []
 
 
 class BrokersOfTest:
-    """The brokers of one test, from its set-up to its last tear-down. lent: by the plugin's fixtures."""
+    """The brokers of one test, from its set-up to its last tear-down. watch: runs while there is one."""
 
-    def __init__(self) -> None:
-        self.lent: list[EmbeddedBroker] = []
+    def __init__(self, watch: HangWatch | None = None) -> None:
+        self._lent: list[EmbeddedBroker] = []
+        self._watch = watch
         self._seen = {id(broker): _last_number(broker) for broker in RUNNING}
         self._stopped: list[tuple[str, list[dict[str, Any]]]] = []
         self._set_before: set[Fault] = set()
 
     def __enter__(self) -> BrokersOfTest:
         _tests.append(self)
+        self.changed()
         return self
 
     def __exit__(self, *_: object) -> None:
         _tests.remove(self)
+        self._lent.clear()
+        self.changed()
+
+    def lend(self, broker: EmbeddedBroker) -> None:
+        """A fixture of the plugin gives the test this broker."""
+        self._lent.append(broker)
+        self.changed()
+
+    def waits(self) -> list[tuple[str, list[str]]]:
+        """Bootstrap servers of each broker, and what it waits for."""
+        found = []
+        for broker in (*self._lent, *RUNNING):
+            with suppress(Exception):  # it stops now, or was killed
+                found.append((broker.bootstrap_servers, broker.control.waits()))
+        return found
 
     def begin_call(self) -> None:
         """The test function is about to run: rules that are set already belong to its fixtures."""
@@ -58,10 +76,10 @@ class BrokersOfTest:
     def verify(self) -> None:
         """Remove the rules of this test. Raises NeverFired when one of them has not acted, for the first of them."""
         never: list[AssertionError] = []
-        for broker in [*self.lent, *RUNNING]:
-            rules = [fault for fault in broker.faults.expected if broker in self.lent or fault not in self._set_before]
+        for broker in [*self._lent, *RUNNING]:
+            rules = [fault for fault in broker.faults.expected if broker in self._lent or fault not in self._set_before]
             try:
-                broker.faults.verify(None if broker in self.lent else rules)
+                broker.faults.verify(None if broker in self._lent else rules)
             except AssertionError as error:
                 never.append(error)
         if never:
@@ -69,9 +87,18 @@ class BrokersOfTest:
 
     def exchanges(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """Bootstrap servers and this test's exchanges of each broker that records them."""
-        found = [(broker.bootstrap_servers, broker.control.exchanges(_KEPT)) for broker in self.lent]
+        found = [(broker.bootstrap_servers, broker.control.exchanges(_KEPT)) for broker in self._lent]
         own = [(broker.bootstrap_servers, self._own(broker)) for broker in RUNNING if broker.records_exchanges]
         return found + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
+
+    def changed(self) -> None:
+        """There are brokers of the test, or none any more."""
+        if self._watch is None:
+            return
+        if self in _tests and (self._lent or RUNNING):
+            self._watch.start()
+        else:
+            self._watch.pause()
 
     def stopping(self, broker: EmbeddedBroker) -> None:
         """Keep what it recorded."""
@@ -91,6 +118,8 @@ def _last_number(broker: EmbeddedBroker) -> int:
 def started(broker: EmbeddedBroker) -> None:
     """It serves."""
     RUNNING.append(broker)
+    for test in _tests:
+        test.changed()
 
 
 def stopping(broker: EmbeddedBroker) -> None:
@@ -101,8 +130,11 @@ def stopping(broker: EmbeddedBroker) -> None:
             with suppress(Exception):  # a child process that was killed
                 if broker.records_exchanges:
                     test.stopping(broker)
+            test.changed()
 
 
 def pooled(broker: EmbeddedBroker) -> None:
     """It belongs to a fixture of the plugin, which lends it."""
     RUNNING.remove(broker)
+    for test in _tests:
+        test.changed()

@@ -8,7 +8,9 @@ tests apart, and faults, frozen clocks and held markers end with the test that m
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +21,8 @@ import pytest
 from minibroker.kernel.words import near
 from minibroker.testing import brokers_of_test
 from minibroker.testing.brokers_of_test import BrokersOfTest
+from minibroker.testing.hang_report import HangWatch
+from minibroker.testing.hang_report import text as hang_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +36,11 @@ _NAMES = ("brokers", "semantics", "as_version", "transaction_version", "not_yet"
 _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
+_HANG_SECONDS = 30.0
 _EXCHANGES_KEPT = 2000
 _BROKERS = pytest.StashKey[BrokersOfTest]()
+_STDERR = pytest.StashKey[int]()
+_WAITS: pytest.StashKey[str] = pytest.StashKey()
 _TRACES: pytest.StashKey[Path] = pytest.StashKey()
 
 Factory = Callable[..., Any]
@@ -67,6 +74,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         '\'{"api": "EndTxn", "action": "drop_reply", "probability": 0.1, "times": null}\'',
     )
     group.addoption(
+        "--minibroker-hang-after",
+        type=float,
+        default=_HANG_SECONDS,
+        metavar="SECONDS",
+        help="print what the brokers of a test wait for, once it has run for so long; 0: never (default: %(default)g)",
+    )
+    group.addoption(
         "--minibroker-exchanges",
         type=int,
         default=_EXCHANGES_SHOWN,
@@ -82,6 +96,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "faults=[]): the "
         "broker that this test's fixtures give, and rules that are set for it",
     )
+    # A copy, as pytest captures what is written to the descriptor itself while a test runs.
+    with suppress(OSError, ValueError):
+        config.stash[_STDERR] = os.dup(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _STDERR in config.stash:
+        os.close(config.stash[_STDERR])
+        del config.stash[_STDERR]
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
@@ -191,7 +214,7 @@ def _rule(text: str) -> dict[str, Any]:
 
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
     """The broker for one test; afterwards everything the test changed but its records is undone."""
-    request.node.stash[_BROKERS].lent.append(broker)
+    request.node.stash[_BROKERS].lend(broker)
     with suppress(pytest.FixtureLookupError):  # pytest -p no:tmpdir
         request.node.stash[_TRACES] = request.getfixturevalue("tmp_path_factory").getbasetemp() / "minibroker"
     broker.control.record(_EXCHANGES_KEPT)
@@ -209,10 +232,21 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Know every broker that runs while the test does."""
-    with BrokersOfTest() as brokers:
+    """Know every broker that runs while the test does, and say what they wait for when it does not end."""
+    seconds = item.config.getoption("--minibroker-hang-after")
+    watch = HangWatch(seconds, lambda: _say_waits(item, seconds)) if seconds > 0 else None
+    with BrokersOfTest(watch) as brokers:
         item.stash[_BROKERS] = brokers
         return (yield)
+
+
+def _say_waits(item: pytest.Item, seconds: float) -> None:
+    """On the thread of the watch."""
+    waits = item.stash[_BROKERS].waits()
+    said = item.stash[_WAITS] = hang_text(f"minibroker: {item.nodeid} has run for {seconds:g} s", waits)
+    if _STDERR in item.config.stash:
+        with suppress(OSError):
+            os.write(item.config.stash[_STDERR], f"\n{said}\n".encode())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -229,6 +263,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Add the exchanges that matter to the report of a failed test."""
     report = yield
     if report.failed:
+        if _WAITS in item.stash:
+            report.sections.append(("minibroker: what it waited for", item.stash[_WAITS]))
         with suppress(Exception):  # a report without this is better than none
             report.sections += _sections(item)
     return report

@@ -218,6 +218,7 @@ NAMES = {
         clock committed committed_async control faults hang_transaction hang_transaction_async records records_async
         requests requests_async reset reset_async state transactions transactions_async wait_for_committed
         wait_for_committed_async wait_for_records wait_for_records_async wait_for_transaction wait_for_transaction_async
+        waits waits_async
     """,
     "Faults": """
         clear expected inject list verify
@@ -240,6 +241,6 @@ NAMES = {
         start_controller stop_broker stop_controller
     """,
     "Control": """
-        describe exchanges record refusals reset
+        describe exchanges record refusals reset waits
     """,
 }

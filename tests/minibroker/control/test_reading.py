@@ -3,6 +3,7 @@ over HTTP and on the command line."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -334,3 +335,29 @@ def test_reset_leaves_nothing_of_a_test(own: Minibroker) -> None:
     assert own.records("t") == []
     own.stop()
     assert repr(state).startswith("<State: not known, ")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_wait_in_a_running_loop_warns_and_names_its_async_form(own: Minibroker) -> None:
+    """A client in that loop cannot do what is waited for."""
+    own.state.create_topic("t")
+    rule = own.faults.inject("EndTxn", "close", expected=False)
+
+    async def sync() -> None:
+        own.wait_for_records("t", timeout=0.01)
+
+    async def sync_rule() -> None:
+        rule.wait(timeout=0.01)
+
+    for wait, method in ((sync, "wait_for_records"), (sync_rule, "wait")):
+        with pytest.warns(RuntimeWarning, match=f"^{method} blocks the event loop") as caught:  # noqa: SIM117
+            with pytest.raises(TimeoutError, match=rf"use `await {method}_async\("):
+                asyncio.run(wait())
+        assert caught[0].filename == __file__
+
+    async def in_thread() -> None:
+        with pytest.raises(TimeoutError, match=r"0 of 1 record .*ms$"):
+            await own.wait_for_records_async("t", timeout=0.01)
+
+    asyncio.run(in_thread())
+    own.stop()

@@ -460,3 +460,35 @@ def test_loading_the_plugin_imports_no_broker_and_no_client() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_test_that_hangs_says_what_its_brokers_wait_for(pytester: pytest.Pytester) -> None:
+    """At once on stderr, and again in its report."""
+    result = run(
+        pytester,
+        """
+        import threading
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def paused(minibroker_session):
+            minibroker_session.state.pause_broker()
+
+        def test_hangs(paused, minibroker):
+            watch = next(one for one in threading.enumerate() if one.name == "minibroker hang report")
+            watch.join(30)
+            assert False
+
+        def test_quick():
+            assert not [one for one in threading.enumerate() if one.name == "minibroker hang report"]
+        """,
+        "--minibroker-hang-after=0.5",
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    lines = [
+        "minibroker: *::test_hangs has run for 0.5 s",
+        "  the broker at 127.0.0.1:* waits for:",
+        "    broker 1 is paused: it answers no request",
+    ]
+    result.stderr.fnmatch_lines(lines)
+    result.stdout.fnmatch_lines(["*minibroker: what it waited for*", *lines])
