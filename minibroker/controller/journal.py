@@ -177,10 +177,13 @@ class MetadataJournal:
         journal has failed."""
         if self.failed is not None:
             raise self.failed
-        file = self._open()
-        before = file.size
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         try:
-            line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+            file = self._open()
+            before = file.size
+        except StorageError as error:
+            raise _refusal(error) from error
+        try:
             file.append([line])
         except StorageError as error:
             refusal = _refusal(error)
@@ -238,6 +241,6 @@ class MetadataJournal:
 
     def _open(self) -> DiskFile:
         if self._file is None:
-            self._made = not self._disk.exists(self._path)
+            self._made |= not self._disk.exists(self._path)
             self._file = self._disk.open(self._path, create=True)
         return self._file

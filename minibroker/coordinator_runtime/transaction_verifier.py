@@ -206,9 +206,9 @@ class TransactionVerifier:
         if operation is SupportedOperation.ADD_PARTITION:
             backoff_ms = self._broker.settings.get_int(_RETRY_BACKOFF)
             left_ms = self._broker.settings.get_int(_RETRY_MAX)
-            while ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and left_ms > 0 and not self._closed:
+            while ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and left_ms > 0:
                 await sleep(self._broker.timers, backoff_ms)
-                left_ms -= max(backoff_ms, 1)
+                left_ms -= backoff_ms
                 codes = await self.ask(write, operation)
         return _for_produce(codes, operation)
 

@@ -26,6 +26,7 @@ _PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 _COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
+"""Only the group coordinator's partitions are refused with these."""
 
 # Codes per producer id: Kafka merges markers of one producer in a request.
 _Codes = dict[int, dict[TopicPartition, int]]
@@ -97,8 +98,7 @@ def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Defe
 
 
 def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error: ApiError) -> int:
-    unavailable = target[0] == CONSUMER_OFFSETS_TOPIC and error.code in _COORDINATOR_ERRORS
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unavailable else error.code
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _COORDINATOR_ERRORS else error.code
     ctx.refused(f"producer id {marker.producer_id} in {target[0]}-{target[1]}", error, code)
     return code
 

@@ -149,7 +149,7 @@ class LogFlush:
 
     def _want(self, up_to: int) -> None:
         self._wanted = max(self._wanted, up_to)
-        if not (self._running or self._stopped) and self._log.offline is None:
+        if not (self._running or self._stopped):
             self._run()
 
     def _run(self) -> None:

@@ -244,7 +244,11 @@ class FaultyDisk:
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         if create and path not in self._names:
             self._need_dir(path.rpartition("/")[0])
-            self.call("create", path)
+            try:
+                self.call("create", path)
+            except StorageError:
+                self._change(("link", path, _Inode()))
+                raise
             self._change(("link", path, _Inode()))
         return FaultyFile(self, path)
 

@@ -110,6 +110,33 @@ def test_version_12_gives_up_after_100_ms(cluster: MemoryCluster) -> None:
     assert patient.result() == {T0: BUSY}
 
 
+@pytest.mark.parametrize(("backoff_ms", "requests"), [(1, 1 + 100), (30, 1 + 4), (200, 1 + 1)])
+def test_how_often_version_12_asks(backoff_ms: int, requests: int) -> None:
+    """Once, and every backoff until they add up to the longest wait."""
+    running = MemoryCluster({"add.partitions.to.txn.retry.backoff.ms": str(backoff_ms)}, topics={"t": 1})
+    running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    slow, real = SlowWire(), running.broker.transport
+    running.broker.transport = slow
+    patient, asked = _verify(running, (1, 0), 12), 0
+    while slow.sent:
+        asked += 1
+        assert asked <= 200
+        slow.answer(BUSY)
+        running.timers.advance(backoff_ms)
+    assert (asked, patient.result()) == (requests, {T0: BUSY})
+    running.broker.transport = real
+    running.stop()
+
+
+def test_closing_ends_the_asking_again(cluster: MemoryCluster, wire: SlowWire) -> None:
+    patient = _verify(cluster, (1, 0), 12)
+    wire.answer(BUSY)
+    cluster.broker.coordinators.verifier.close()
+    cluster.timers.advance(20)
+    assert patient.result() == {T0: RETRY}
+    assert wire.sent == []
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(0, ErrorCode.INVALID_TXN_STATE), (3, ErrorCode.INVALID_TXN_STATE), (4, 120), (5, OK)]
 )

@@ -15,7 +15,7 @@ from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
-from minibroker_storage.disk import DiskFull
+from minibroker_storage.disk import DiskFull, NotFound
 from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 
@@ -274,6 +274,85 @@ def test_what_was_acknowledged_after_its_sync_survives_the_power() -> None:
         if p.topic == "__transaction_state" and p.has_log
     ]
     assert held == state
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_waits_for_the_sync_of_a_lost_tail_fail_and_the_others_go_on(acks: int) -> None:
+    story = Story(STRICT)
+    answers = [story.produce(acks) for _ in range(3)]
+    story.cluster.broker.partition("t", 0).lose_tail(1)
+    assert done(answers) == [False, True, True]
+    assert [answer.result() for answer in answers[1:]] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    story.held.run_all()
+    assert answers[0].result() == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_records_in_the_place_of_a_lost_tail_wait_for_a_sync_of_their_own(acks: int) -> None:
+    story = Story(STRICT)
+    for _ in range(2):
+        story.produce()
+        story.held.run_all()
+    story.produce()
+    story.cluster.broker.partition("t", 0).lose_tail(1)
+    answer = story.produce(acks, pid=6, sequence=0)
+    assert not answer.done
+    story.held.run_all()
+    assert answer.result() == 0
+    assert story.log.recovery_point == story.log.log_end_offset == 2
+
+
+def test_a_sync_that_fails_for_any_reason_takes_the_log_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged index file, or a defect: what is on the disk is unknown."""
+    story = Story(STRICT)
+    answer = story.produce()
+
+    def broken(log: PartitionLog, up_to: int | None = None) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(PartitionLog, "flush", broken)
+    story.held.run_all()
+    assert answer.result() == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert story.produce().result() == ErrorCode.KAFKA_STORAGE_ERROR
+    story.held.run_all()
+    assert story.log.high_watermark == 0
+
+
+def test_a_file_that_was_renamed_under_the_sync_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By compaction or retention; the next try looks at the segments anew."""
+    story = Story(STRICT)
+    answer = story.produce()
+    call, left = story.disk.call, [1] * 3
+
+    def renamed(what: str, path: str) -> None:
+        if what == "sync" and left:
+            left.pop()
+            raise NotFound(errno.ENOENT, "no such file", path)
+        call(what, path)
+
+    monkeypatch.setattr(story.disk, "call", renamed)
+    story.held.run_all()
+    assert (answer.result(), left) == (0, [])
+
+
+def test_a_sync_that_ends_after_its_log_was_deleted_is_not_tried_again() -> None:
+    story = Story(STRICT)
+    story.produce()
+    partition, log = story.cluster.broker.partition("t", 0), story.log
+    partition.dropped()
+    log.delete()
+    story.held.run()
+    assert story.held.waiting == 0
+    assert "t-0" not in story.disk.list()
+
+
+def test_flush_ms_of_a_closed_log_syncs_nothing() -> None:
+    story = Story({"log.flush.interval.ms": "500"})
+    story.produce()
+    story.cluster.broker.partition("t", 0).dropped()
+    story.cluster.timers.advance(1000)
+    assert story.held.waiting == 0
 
 
 def test_a_log_that_is_closed_during_a_sync_answers_those_who_wait() -> None:

@@ -12,6 +12,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.config import LogConfig
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.origin import Origin
 from minibroker_storage.truncation import truncate_fully_and_start_at
 
@@ -275,6 +276,41 @@ def test_deletion_ends_every_wait() -> None:
     story.partition.dropped()
     assert (code(waiting), len(woken)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1)
     assert not story.partition.has_log
+
+
+def test_a_refused_sync_fails_the_waits_for_what_it_would_have_covered() -> None:
+    """Batches end at 10, which is synced, and at 20."""
+    disk = FaultyDisk()
+    story = OnePartition(LogConfig(min_insync_replicas=2, flush_messages=1), disk=disk)
+    waits = []
+    for end in (10, 20):
+        story.held.run_all()
+        story.write()
+        waits.append(story.partition.when_high_watermark(end))
+    disk.fail_at = disk.calls + 1
+    story.held.run_all()
+    assert (waits[0].done, code(waits[1])) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
+    story.fetch(b2=20, b3=20)
+    assert (waits[0].done, code(waits[0]), story.partition.high_watermark) == (True, None, 10)
+
+
+def test_a_lost_tail_fails_the_waits_for_it_and_keeps_the_others() -> None:
+    """Batches end at 10, 20 and 30; the log is cut to 20."""
+    story = OnePartition()
+    waits = []
+    for end in (10, 20, 30):
+        story.write()
+        waits.append(story.partition.when_high_watermark(end))
+    story.partition.lose_tail(20)
+    assert [(wait.done, code(wait) if wait.done else None) for wait in waits] == [
+        (False, None),
+        (False, None),
+        (True, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ]
+    story.fetch(b2=10, b3=10)
+    assert [wait.done for wait in waits] == [True, False, True]
+    story.fetch(b2=20, b3=20)
+    assert (waits[1].done, code(waits[1])) == (True, None)
 
 
 def test_a_killed_brokers_partition_opens_no_file_again() -> None:

@@ -145,6 +145,19 @@ def test_which_markers_took_records_from_the_transaction(change: dict[str, Any],
     assert any("which is not its own" in one.message for one in told) is found
 
 
+def test_the_next_transaction_by_a_clock_that_is_behind_took_no_records() -> None:
+    """Committed and aborted in turn; the partition's leader dates the second one into the first."""
+    states, marks = [state("Empty")], []
+    for number, (name, outcome) in enumerate([("Commit", COMMIT), ("Abort", ABORT)]):
+        times = {"start_timestamp": START + 100 * number, "update_timestamp": START + 100 * number + 50}
+        for written in ("Ongoing", f"Prepare{name}", f"Complete{name}"):
+            states.append(state(written, offset=len(states))._replace(partitions=(("t", 0),), **times))
+        first = 10 * number
+        at = START + number, START + 40 + number
+        marks.append(Transaction(DATA, "", 7, 3, first, first + 4, first + 5, 3, outcome, 0, *at))
+    assert judge_transactions(marks, states, [LogFacts(DATA), LogFacts(STATES)], coordinators_complete=True) == []
+
+
 def of_one_epoch(decided: str, marked: str, *, whole: bool = True) -> list[str]:
     """The rules that are broken."""
     return [one.rule for one in found_of_one_epoch(decided, marked, whole=whole)]

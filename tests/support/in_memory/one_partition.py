@@ -15,6 +15,7 @@ from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.config import LogConfig
+from minibroker_storage.disk import Disk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
@@ -44,9 +45,10 @@ class Rules:
 class OnePartition:
     """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless told otherwise."""
 
-    def __init__(self, config: LogConfig | None = None, **image: Any) -> None:
+    def __init__(self, config: LogConfig | None = None, *, disk: Disk | None = None, **image: Any) -> None:
         self.config = config or LogConfig(min_insync_replicas=2)
-        self.disk, self.timers, self.rules = MemoryDisk(), ManualTimers(), Rules()
+        self.disk, self.timers, self.rules = disk or MemoryDisk(), ManualTimers(), Rules()
+        self.held = HeldExecutor()
         self.image = PartitionImage(0, (1, 2, 3), (1, 2, 3), LEADER, 5, partition_epoch=1)
         self.image = replace(self.image, **image)
         self.partition = Partition(
@@ -60,7 +62,7 @@ class OnePartition:
         )
 
     def flush(self, log: PartitionLog, flushed: Callable[[], None], failed: Callable[[ApiError], None]) -> LogFlush:
-        return LogFlush(log, executor=HeldExecutor(), clock=self.timers, flushed=flushed, failed=failed)
+        return LogFlush(log, executor=self.held, clock=self.timers, flushed=flushed, failed=failed)
 
     def write(self, count: int = 10) -> None:
         batch = build_batch([Record(offset, 0, None, b"v") for offset in range(count)])
