@@ -113,8 +113,9 @@ def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str, script: str,
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
     """Under what finds the mistakes, and more that fails the same APIs."""
-    scripts = ["calm", "aborted-tail", "client-killed-after-commit", "client-killed-before-commit", "coordinator-moves"]
-    scripts += ["group-rebalances", "offsets-unavailable", "produce-refused", "silent-end-txn"]
+    scripts = ["calm", "aborted-tail", "broker-killed", "client-killed-after-commit", "client-killed-before-commit"]
+    scripts += ["connection-resets", "coordinator-moves", "group-rebalances", "offsets-unavailable"]
+    scripts += ["produce-refused", "silent-end-txn"]
     reports = loop("right", tmp_path, *scripts)
     assert [one["script"] for one in reports] == scripts
     assert [one for one in reports if one["verdict"] != "held"] == []

@@ -23,7 +23,12 @@ MISTAKES = (
     "no_seek",
 )
 INPUTS, IN_ONE, WAIT = 6, 2, 8.0
-COMMON = {"bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"], "log_level": 0}
+COMMON = {
+    "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
+    "log_level": 0,
+    # With the default send_offsets_to_transaction may not return once no broker was there (confluentinc/librdkafka#5511).
+    "metadata.recovery.strategy": "none",
+}
 SHORT = {"linger.ms": 0, "socket.timeout.ms": 1500, "request.timeout.ms": 1500, "transaction.timeout.ms": 20_000}
 
 
