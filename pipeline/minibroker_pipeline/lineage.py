@@ -6,8 +6,6 @@ names the place of its input, as `TOPIC-PARTITION@OFFSET`, in a header or a fiel
 
 from __future__ import annotations
 
-import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 from minibroker.rules.catalogue import NOTICE
 from minibroker.rules.history_rules import RecordPosition, judge_lineage
+from minibroker.rules.lineage_keys import POSITION, bytes_of, checked_key, place_of, values_of
 from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, CommittedOffset, Finding, LogFacts, Transaction
 from minibroker_pipeline.files import Files, NotReadable, Part
@@ -25,9 +24,6 @@ from minibroker_pipeline.topics import Topics
 INPUT, OUTPUT = "input", "output"
 UNSETTLED_INPUT, OPEN_OUTPUT = "unsettled input", "open output"
 """In a running cluster: input above the group's offset, of which there may be output; output that may commit."""
-POSITION = "position:"
-HOW = "key, value, header:NAME, field:NAME, position:header:NAME or position:field:NAME"
-_PLACE = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)@(\d+)")
 
 Bounds = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset."""
@@ -38,7 +34,7 @@ Row = tuple[tuple[int, bytes], tuple[str, RecordPosition]]
 @dataclass(frozen=True)
 class Lineage:
     """A consume-transform-produce application: each input record makes one output record, or is named by one. `key` is
-    the value that both have (HOW). With a `group` only input that it has consumed counts."""
+    the value that both have (`lineage_keys.HOW`). With a `group` only input that it has consumed counts."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -55,11 +51,7 @@ def lineage_of(text: str, key: str, group: str | None) -> Lineage:
     inputs, equals, outputs = text.partition("=")
     if not equals or not inputs or not outputs:
         raise ValueError(f"--lineage {text}: expected INPUT=OUTPUT, topics separated by commas")
-    kind, _, name = key.removeprefix(POSITION).partition(":")
-    named = kind in ("header", "field") and bool(name)
-    if not named and (key.startswith(POSITION) or key not in ("key", "value")):
-        raise ValueError(f"--lineage-key {key}: expected {HOW}")
-    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), key, group)
+    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), checked_key(key), group)
 
 
 def read_order(lineages: Sequence[Lineage]) -> dict[str, int]:
@@ -158,11 +150,11 @@ def lineage_rows(
 
 def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> Iterator[bytes]:
     if not lineage.key.startswith(POSITION):
-        yield from map(_bytes, _values(record, lineage.key))
+        yield from map(bytes_of, _values(record, lineage.key))
     elif side == INPUT:
         yield f"{record.log}@{record.offset}".encode()
     else:
-        named = [_place(value) for value in _values(record, lineage.key.removeprefix(POSITION))]
+        named = [place_of(value) for value in _values(record, lineage.key)]
         for place in named or [None]:
             if place is None:
                 yield f"no position in {record.log}@{record.offset}".encode()
@@ -171,40 +163,7 @@ def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> I
 
 
 def _values(record: PlainRecord, how: str) -> Iterator[Any]:
-    """The values of a record: none where it has none, several where a field has a list."""
-    kind, _, name = how.partition(":")
-    if kind == "header":
-        yield from (value for found, value in record.headers if found == name and value is not None)
-    elif kind == "field":
-        found = _field(record.value, name)
-        yield from found if isinstance(found, list) else [] if found is None else [found]
-    else:
-        value = record.key if how == "key" else record.value
-        if value is not None:
-            yield value
-
-
-def _field(value: bytes | None, name: str) -> Any:
-    """A field of a JSON object, by its path with dots; None where there is none."""
-    try:
-        found = json.loads(value or b"")
-    except ValueError:
-        return None
-    for step in name.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-def _place(value: Any) -> tuple[str, int, int] | None:
-    """(topic, partition, offset) of a text `TOPIC-PARTITION@OFFSET` or an object with these three; None for others."""
-    if isinstance(value, dict):
-        value = "{topic}-{partition}@{offset}".format_map({"topic": "", "partition": "", "offset": "", **value})
-    found = _PLACE.fullmatch(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
-
-
-def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
+    return values_of(how, record.key, record.value, record.headers)
 
 
 def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:

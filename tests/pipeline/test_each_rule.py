@@ -39,6 +39,9 @@ NOT_FROM_FILES = {
     "reload",
     "refusal",
     "no-progress",
+    "shared-id",
+    "offsets-without-member",
+    "offsets-twice",
 }
 
 

@@ -17,12 +17,14 @@ from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED
 from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.output import say
+from minibroker.rules.lineage_keys import HOW
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.draw import footprint
 from minibroker_lab.judge.files import NAME, makers, save_trace
 from minibroker_lab.judge.history import HistoryError
+from minibroker_lab.judge.lineage import lineage_of
 from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, coverage, lines
 from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
@@ -54,7 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IN=OUT",
-        help="check that each committed record of topic IN is in topic OUT once, by its value",
+        help="check that each committed record of topic IN is in topic OUT once",
+    )
+    parser.add_argument(
+        "--lineage-key",
+        default="value",
+        metavar="HOW",
+        help=f"what an output record has of its input record: {HOW} (default: %(default)s)",
     )
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic")
@@ -183,14 +191,10 @@ def _names(given: list[str]) -> list[str]:
 def _task(arguments: argparse.Namespace) -> Task:
     broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
     config = dict(parse_assignment(text) for text in arguments.config)
-    lineage = [_lineage(text) for text in arguments.lineage]
+    try:
+        lineage = [lineage_of(text, arguments.lineage_key) for text in arguments.lineage]
+    except ValueError as error:
+        raise ScriptError(str(error)) from None
     return Task(
         arguments.command, arguments.timeout, broker, config, arguments.history, lineage, any_status=arguments.any_exit
     )
-
-
-def _lineage(text: str) -> tuple[str, str]:
-    source, equals, target = text.partition("=")
-    if not equals or not source or not target:
-        raise ScriptError(f"expected IN=OUT, got {text!r}")
-    return source, target

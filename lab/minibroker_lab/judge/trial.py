@@ -12,6 +12,7 @@ from minibroker.kernel.progress import ProgressLine
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.history import History, HistoryError, read_history
+from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import run_command
 from minibroker_lab.judge.scripts import Script
@@ -29,15 +30,15 @@ _CONFIG = {
 
 class Task(NamedTuple):
     """What is judged. timeout, start: as `run_command` has them. broker: options of `Minibroker`, its settings apart in
-    config. history: the file that the command must write, None: it may write one. lineage: (input topic, output
-    topic). any_status: the command may end with any status."""
+    config. history: the file that the command must write, None: it may write one. any_status: the command
+    may end with any status."""
 
     command: Sequence[str]
     timeout: float
     broker: Mapping[str, Any] = {}
     config: Mapping[str, Any] = {}
     history: str | None = None
-    lineage: Sequence[tuple[str, str]] = ()
+    lineage: Sequence[Lineage] = ()
     any_status: bool = False
     start: float = 0.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from minibroker.rules.rows import Content, Finding, Log, Seen
@@ -20,8 +19,17 @@ from minibroker.rules.rules import (
     judge_logs,
 )
 from minibroker.rules.scan import scan_directory
+from minibroker_lab.judge.application import (
+    OFFSET_COMMITS,
+    Causes,
+    Wire,
+    repeated_offsets,
+    shared_ids,
+    unfenced_offsets,
+)
 from minibroker_lab.judge.exchanges import Exchange, Produced
 from minibroker_lab.judge.history import History, key_of, text_of
+from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.removed import removed_records
 from minibroker_lab.judge.stored import Stored, content_of, read_stored
 from minibroker_storage.disk import Disk
@@ -30,12 +38,11 @@ Starts = Mapping[tuple[str, int], int]
 """Where logs begin, by topic and partition; what is missing below was deleted as asked."""
 
 NO_PROGRESS = "no-progress"
-_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
-EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", *_COMMITS)
+EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", *OFFSET_COMMITS)
 
 
 class Evidence(NamedTuple):
-    """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic).
+    """All that a run left behind. as_of_ms: the broker clock at its end.
     complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
     by topic id as exchanges have it."""
 
@@ -43,7 +50,7 @@ class Evidence(NamedTuple):
     exchanges: Sequence[Exchange]
     produced: Sequence[Produced]
     history: History | None
-    lineage: Sequence[tuple[str, str]]
+    lineage: Sequence[Lineage]
     as_of_ms: int
     complete: bool = True
     compacted: Collection[str] = ()
@@ -77,17 +84,21 @@ def judge(evidence: Evidence) -> Verdict:
     found += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
     if evidence.history is not None:
         found += _history(evidence.history, stored + removed, starts)
-    for source, target in evidence.lineage:
-        found += _lineage(stored + removed, source, target)
+    for lineage in evidence.lineage:
+        found += _lineage(stored + removed, lineage)
     link = _Links(evidence, stored)
+    found += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for one in found:
         if one.severity == ERROR:
             # The wire and the history may both tell of one place.
             message = "" if one.first_offset >= 0 else one.message
             broken.setdefault((one.rule, one.log._replace(root=""), one.first_offset, message), link.broken(one))
+    shared = [BrokenPromise(*one) for one in shared_ids(link.wire)]
     last = len(evidence.exchanges) + 1
-    ordered = sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
+    ordered = sorted(
+        [*broken.values(), *shared], key=lambda b: b.exchange["number"] if b.exchange is not None else last
+    )
     return Verdict(ordered, [one for one in found if RULES[one.rule].severity != ERROR])
 
 
@@ -197,13 +208,17 @@ def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list
     return [*found, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
 
 
-def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
-    places: dict[str, dict[str, list[RecordPosition]]] = {source: defaultdict(list), target: defaultdict(list)}
+def _lineage(stored: Sequence[Stored], lineage: Lineage) -> list[Finding]:
+    inputs: dict[str, list[RecordPosition]] = defaultdict(list)
+    outputs: dict[str, list[RecordPosition]] = defaultdict(list)
     for one in stored:
-        if one.committed and one.topic in places:
-            place = RecordPosition(Log("", one.topic, one.partition), one.record.offset)
-            places[one.topic][text_of(one.record.value)].append(place)
-    inputs, outputs = places[source], places[target]
+        place = RecordPosition(Log("", one.topic, one.partition), one.record.offset)
+        if one.committed and one.topic == lineage.source:
+            for key in lineage.of_input(one.topic, one.partition, one.record):
+                inputs[key].append(place)
+        if one.committed and one.topic == lineage.target:
+            for key in lineage.of_output(one.record):
+                outputs[key].append(place)
     return [
         found
         for key in {**inputs, **outputs}
@@ -211,33 +226,33 @@ def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding
     ]
 
 
-def _producer(exchange: Exchange) -> tuple[int, int]:
-    return exchange["request"]["producer_id"], exchange["request"]["producer_epoch"]
-
-
 class _Links:
     """From a finding to the exchange that made it."""
 
     def __init__(self, evidence: Evidence, stored: Sequence[Stored]) -> None:
         self._evidence = evidence
+        self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names)
+        self._causes = Causes(self.wire, stored, evidence.lineage)
         self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
 
     def broken(self, found: Finding) -> BrokenPromise:
-        return BrokenPromise(found, self._exchange(found))
+        exchange = self._exchange(found)
+        cause = self._causes.of(found, exchange)
+        return BrokenPromise(found._replace(message=f"{found.message}; {cause}") if cause else found, exchange)
 
     def _exchange(self, found: Finding) -> Exchange | None:
         if found.rule in ("offset-end", "offset-outcome"):
-            commits = [e for e in self._evidence.exchanges if e["api"] in _COMMITS and not e["errors"]]
+            commits = [e for e in self._evidence.exchanges if e["api"] in OFFSET_COMMITS and not e["errors"]]
             return commits[-1] if commits else None
         if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
             return self._of_value(found.message)
         if found.rule == NO_PROGRESS:
             return waited_for(self._evidence.exchanges)
         if found.rule == "lineage-lost":
-            offsets = self._offset_commits(found.log.topic, found.log.partition)
+            offsets = [row for row in self.wire.offsets() if row[2:4] == found.log[1:]]
             if offsets:
                 # From a commit behind it on no member gets it; without such a commit it is not read yet.
-                return next((exchange for offset, exchange in offsets if offset > found.first_offset), None)
+                return next((row.exchange for row in offsets if row.offset > found.first_offset), None)
         one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
         batches = self._evidence.produced
         if found.rule == "lost-record":  # what the answer names is not what lies there
@@ -257,26 +272,6 @@ class _Links:
             return None
         # Copies without producer id cannot be told apart: the second try is where it went wrong.
         return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
-
-    def _offset_commits(self, topic: str, partition: int) -> list[tuple[int, Exchange]]:
-        """Offset, and the request that committed it: one in a transaction if the transaction was committed."""
-        return [
-            (row["committed_offset"], exchange)
-            for exchange in self._evidence.exchanges
-            if exchange["api"] in _COMMITS and exchange["outcome"] == "answered" and not exchange["errors"]
-            for one in exchange["request"]["topics"]
-            if topic == (one.get("name") or self._evidence.topic_names.get(one.get("topic_id", "")))
-            for row in one["partitions"]
-            if row["partition_index"] == partition
-            if exchange["api"] == "OffsetCommit" or self._is_committed(exchange)
-        ]
-
-    def _is_committed(self, exchange: Exchange) -> bool:
-        """Whether the next EndTxn of its producer and epoch commits."""
-        producer = _producer(exchange)
-        ends = (end for end in self._evidence.exchanges if end["api"] == "EndTxn" and not end["errors"])
-        own = (end for end in ends if end["number"] > exchange["number"] and _producer(end) == producer)
-        return any(end["request"]["committed"] for end in islice(own, 1))
 
     def _of_value(self, message: str) -> Exchange | None:
         # The rules over histories name a record by its key, or its transaction, and only in their words.

@@ -15,6 +15,7 @@ from minibroker.cli import main
 from minibroker.trace.saved import read
 from minibroker.trace.view import page
 from minibroker_lab.judge.history import HistoryError, read_history
+from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import circumstances
 from minibroker_lab.judge.scripts import ScriptError, bundled, load, parse
 from minibroker_lab.judge.trial import Task, try_out
@@ -225,7 +226,7 @@ def test_a_client_is_killed_and_started_again_between_two_requests(
         f'[[fault]]\napi = "EndTxn"\n{action}meanwhile = {{ restart_client = true, advance_ms = 5000 }}\n', "s"
     )
     # Of each committed record the lineage says that the empty topic lacks it.
-    task = Task([sys.executable, "-c", RESTARTED], 30, {"topics": {"orders": 1}}, lineage=[("orders", "none")])
+    task = Task([sys.executable, "-c", RESTARTED], 30, {"topics": {"orders": 1}}, lineage=[Lineage("orders", "none")])
     judged = try_out(task, script, "s")
     run = judged.run
     assert (run.status, run.restarts, run.fired, [ms for _, ms in run.moved]) == (0, 1, 1, [5000])

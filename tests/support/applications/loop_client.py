@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -21,23 +22,27 @@ MISTAKES = (
     "read_uncommitted",
     "position",
     "no_seek",
+    "one_id_twice",
+    "init_retried_only",
 )
 INPUTS, IN_ONE, WAIT = 6, 2, 8.0
 COMMON = {
     "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
     "log_level": 0,
-    # With the default send_offsets_to_transaction may not return once no broker was there (confluentinc/librdkafka#5511).
+    # With the default, send_offsets_to_transaction may not return once no broker was there (librdkafka#5511).
     "metadata.recovery.strategy": "none",
 }
 SHORT = {"linger.ms": 0, "socket.timeout.ms": 1500, "request.timeout.ms": 1500, "transaction.timeout.ms": 20_000}
 
 
 class Loop:
-    def __init__(self, mistake: str) -> None:
-        self.mistake = mistake
+    """instance: of two on one host, each with a group and an output of its own."""
+
+    def __init__(self, mistake: str, instance: str = "") -> None:
+        self.mistake, self.out = mistake, f"out{instance}"
         self.names = 0
         isolation = "read_uncommitted" if mistake == "read_uncommitted" else "read_committed"
-        group = {"group.id": "loop", "isolation.level": isolation, "session.timeout.ms": 6000}
+        group = {"group.id": f"loop{instance}", "isolation.level": isolation, "session.timeout.ms": 6000}
         how = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True}
         self.consumer = Consumer({**COMMON, **group, **how, "socket.timeout.ms": 1500})
         self.fill()
@@ -79,7 +84,7 @@ class Loop:
 
     def run(self) -> None:
         deadline = time.monotonic() + 60
-        size = 2 * IN_ONE if self.mistake == "position" else IN_ONE
+        size = {"position": 2 * IN_ONE, "one_id_twice": 1}.get(self.mistake, IN_ONE)
         while time.monotonic() < deadline and (self.batch or not self.ended):
             message = self.consumer.poll(0.2)
             if message is not None and message.error() is not None:
@@ -106,14 +111,14 @@ class Loop:
             return
         if self.mistake == "delivery_unseen":
             for message in batch:
-                self.producer.produce("out", message.value())
+                self.producer.produce(self.out, message.value())
             self.producer.flush(WAIT)
             self.consumer.commit(offsets=offsets, asynchronous=False)
             return
         try:
             self.producer.begin_transaction()
             for message in batch:
-                self.producer.produce("out", message.value())
+                self.producer.produce(self.out, message.value())
             if self.mistake != "offsets_outside":
                 group = self.consumer.consumer_group_metadata()
                 self.producer.send_offsets_to_transaction(offsets, group, WAIT)
@@ -125,10 +130,10 @@ class Loop:
 
     def commit(self) -> None:
         """Commit; a timeout says nothing about the outcome, so it is asked for again."""
-        tries = 1 if self.mistake == "new_id" else 5
+        tries = 1 if self.mistake in ("new_id", "init_retried_only") else 5
         for number in range(1, tries + 1):
             try:
-                self.producer.commit_transaction(0.7 if self.mistake == "new_id" else WAIT)
+                self.producer.commit_transaction(0.7 if tries == 1 else WAIT)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable() or number == tries:
@@ -139,6 +144,10 @@ class Loop:
         if self.mistake == "new_id" and cause.retriable():
             self.names += 1
             self.producer = self.new(f"loop-{os.getpid()}-{self.names}")
+            self.transact(batch, offsets)
+            return
+        if self.mistake == "init_retried_only" and cause.retriable():
+            self.producer = self.new()
             self.transact(batch, offsets)
             return
         if self.mistake == "swallowed":
@@ -160,4 +169,11 @@ class Loop:
 
 
 if __name__ == "__main__":
-    Loop(sys.argv[1]).run()
+    loops = [Loop(sys.argv[1])]
+    if sys.argv[1] == "one_id_twice":  # as where it is made of the host's name
+        loops.append(Loop(sys.argv[1], "2"))
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

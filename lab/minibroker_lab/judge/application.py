@@ -1,0 +1,271 @@
+"""What an application did with its transactions and offsets, as the wire shows it: the mistake behind a finding, and
+mistakes that show even where nothing was lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from minibroker.rules.rows import Finding, Log
+from minibroker.rules.rules import finding
+from minibroker_lab.judge.exchanges import Exchange, Produced
+from minibroker_lab.judge.lineage import Lineage
+from minibroker_lab.judge.stored import Stored
+
+OFFSET_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+_WAIT = "CONCURRENT_TRANSACTIONS"
+_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+_NOWHERE = Log("", "", -1)
+
+
+class OffsetRow(NamedTuple):
+    """An offset that a request committed."""
+
+    exchange: Exchange
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Wire:
+    """The exchanges of a run as transactions and offsets. topic_names: by topic id as exchanges have it."""
+
+    def __init__(
+        self, exchanges: Sequence[Exchange], produced: Sequence[Produced] = (), topic_names: Mapping[str, str] = {}
+    ) -> None:
+        self.exchanges, self.produced = exchanges, produced
+        self._names = topic_names
+        self._ends: dict[tuple[int, int], list[Exchange]] = defaultdict(list)
+        for one in exchanges:
+            if one["api"] == "EndTxn" and not one["errors"]:
+                self._ends[producer(one)].append(one)
+
+    def name(self, topic: Mapping[str, Any]) -> str:
+        """Of a topic that a request has by its name or its id."""
+        return str(topic.get("name") or topic.get("topic") or self._names.get(topic.get("topic_id", ""), ""))
+
+    def end(self, who: tuple[int, int], number: int) -> Exchange | None:
+        """The EndTxn with which a producer id and epoch ended the transaction that it had at this exchange."""
+        return next((one for one in self._ends.get(who, ()) if one["number"] > number), None)
+
+    def is_committed(self, exchange: Exchange) -> bool:
+        """Whether what a request did in a transaction was committed."""
+        end = self.end(producer(exchange), exchange["number"])
+        return end is not None and end["request"]["committed"]
+
+    def offsets(self) -> Iterator[OffsetRow]:
+        """Every offset that was committed: in a transaction if that was committed."""
+        for one in self.exchanges:
+            if one["api"] not in OFFSET_COMMITS or one["outcome"] != "answered" or one["errors"]:
+                continue
+            if one["api"] == "OffsetCommit" or self.is_committed(one):
+                for topic in one["request"]["topics"]:
+                    for row in topic["partitions"]:
+                        group = one["request"].get("group_id", "")
+                        yield OffsetRow(one, group, self.name(topic), row["partition_index"], row["committed_offset"])
+
+
+def producer(exchange: Exchange) -> tuple[int, int]:
+    """Producer id and epoch of a request that has them."""
+    return exchange["request"]["producer_id"], exchange["request"]["producer_epoch"]
+
+
+class _Turn(NamedTuple):
+    """An instance that took a transactional id."""
+
+    number: int
+    producer_id: int
+    epoch: int
+
+
+def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
+    """`shared-id`: two instances that both live took one transactional id in turns. One that is fenced is no mistake,
+    it may be left over; its successor is no leftover, and was fenced too."""
+    turns: dict[str, list[_Turn]] = defaultdict(list)
+    asked: dict[str, list[int]] = defaultdict(list)
+    refused: dict[str, dict[int, Exchange]] = defaultdict(dict)
+    batches = {id(sent.exchange): sent.batch[:2] for sent in wire.produced}
+    for one in wire.exchanges:
+        request, response = one["request"] or {}, one["response"]
+        name = request.get("transactional_id") or request.get("v3_and_below_transactional_id")
+        if not name:
+            continue
+        if one["api"] == "InitProducerId":
+            if response and request["producer_id"] < 0:
+                asked[name] += [one["number"]] if all(_WAIT in error for error in one["errors"]) else []
+                if not one["errors"]:
+                    turns[name].append(_Turn(one["number"], response["producer_id"], response["producer_epoch"]))
+        elif not one["fault"] and any(code in error for error in one["errors"] for code in _FENCED):
+            at = _turn(turns[name], batches.get(id(one)) or _of_request(request))
+            if at is not None:
+                refused[name].setdefault(at, one)
+    for name, first_refusals in refused.items():
+        # Fenced by another instance, which asked before; one whose transaction timed out asks afterwards.
+        by_turn = {
+            at: one
+            for at, one in first_refusals.items()
+            if any(turns[name][at].number < number < one["number"] for number in asked[name])
+        }
+        again = [at for at in sorted(by_turn) if at - 1 in by_turn]
+        if again:
+            text = (
+                f"two instances have the transactional id {name!r} at once: {len(by_turn)} times one was fenced by "
+                "another, which was fenced in its turn"
+            )
+            yield finding("shared-id", _NOWHERE, text, transactional_id=name), by_turn[again[0]]
+
+
+def _of_request(request: Mapping[str, Any]) -> tuple[int, int]:
+    prefix = "" if "producer_id" in request else "v3_and_below_"
+    return request.get(f"{prefix}producer_id", -1), request.get(f"{prefix}producer_epoch", -1)
+
+
+def _turn(turns: Sequence[_Turn], who: tuple[int, int]) -> int | None:
+    """Whose turn a producer id and epoch belong to; ending a transaction may raise the epoch within it."""
+    own = [at for at, turn in enumerate(turns) if turn.producer_id == who[0] and turn.epoch <= who[1]]
+    return own[-1] if own else None
+
+
+def unfenced_offsets(wire: Wire) -> Iterator[Finding]:
+    """`offsets-without-member`: TxnOffsetCommit without a member while its group has members."""
+    members: dict[str, set[str]] = defaultdict(set)
+    seen: set[str] = set()
+    for one in wire.exchanges:
+        request, group = one["request"] or {}, (one["request"] or {}).get("group_id", "")
+        if one["errors"] or not group:
+            continue
+        if one["api"] in ("SyncGroup", "Heartbeat") or one["api"] == "ConsumerGroupHeartbeat":
+            left = request.get("member_epoch", 0) < 0
+            (members[group].discard if left else members[group].add)(request.get("member_id", ""))
+        elif one["api"] == "LeaveGroup":
+            leaving = {member["member_id"] for member in request.get("members") or [request]}
+            members[group] -= leaving
+        elif one["api"] == "TxnOffsetCommit" and not request.get("member_id") and group not in seen and members[group]:
+            seen.add(group)
+            text = (
+                f"offsets of group {group} are committed without naming a member (exchange {one['number']}), though it "
+                "has members: those of one that lost its partitions are taken too (KIP-447)"
+            )
+            yield finding("offsets-without-member", _NOWHERE, text)
+
+
+def repeated_offsets(wire: Wire) -> Iterator[Finding]:
+    """`offsets-twice`: two committed transactions that wrote records committed the same offset."""
+    wrote = {id(wire.end(sent.batch[:2], sent.exchange["number"])) for sent in wire.produced if sent.transactional}
+    committed: dict[tuple[str, str, int, int], dict[int, Exchange]] = defaultdict(dict)
+    for row in wire.offsets():
+        if row.exchange["api"] != "TxnOffsetCommit":
+            continue
+        end = wire.end(producer(row.exchange), row.exchange["number"])
+        if id(end) not in wrote:
+            continue
+        by_end = committed[row[1:]]
+        if by_end and id(end) not in by_end:
+            first = next(iter(by_end.values()))
+            text = (
+                f"two transactions committed offset {row.offset} of group {row.group} (exchanges {first['number']} and "
+                f"{row.exchange['number']}): the same input was worked on twice"
+            )
+            yield finding("offsets-twice", Log("", row.topic, row.partition), text)
+        by_end.setdefault(id(end), row.exchange)
+
+
+class Causes:
+    """The mistake behind a finding about an application's lineage, as half a sentence; empty where nothing shows it."""
+
+    def __init__(self, wire: Wire, stored: Sequence[Stored], lineages: Sequence[Lineage]) -> None:
+        self._wire, self._lineages = wire, lineages
+        self._stored = {(one.topic, one.partition, one.record.offset): one for one in stored}
+        self._committed = [one for one in stored if one.committed]
+
+    def of(self, found: Finding, exchange: Exchange | None) -> str:
+        """exchange: the one that broke the promise."""
+        row = self._stored.get((found.log.topic, found.log.partition, found.first_offset))
+        told = {"lineage-lost": self._lost, "lineage-duplicate": self._duplicate, "lineage-stray": self._stray}
+        if row is None or found.rule not in told:
+            return ""
+        said = (told[found.rule](lineage, row, exchange) for lineage in self._lineages)
+        return next(filter(None, said), "")
+
+    def _lost(self, lineage: Lineage, row: Stored, commit: Exchange | None) -> str:
+        if row.topic != lineage.source or commit is None:
+            return ""
+        keys = set(lineage.of_input(row.topic, row.partition, row.record))
+        tries = [
+            sent
+            for sent in self._wire.produced
+            if sent.topic == lineage.target and sent.exchange["number"] < commit["number"] and _has(lineage, sent, keys)
+        ]
+        how = f"exchange {commit['number']}, {commit['api']}"
+        if not tries:
+            return f"its offset was committed ({how}) before anything was written for it"
+        sent = tries[-1]
+        end = self._wire.end(sent.batch[:2], sent.exchange["number"]) if sent.transactional else None
+        if sent.exchange["errors"]:
+            what = f"its Produce was refused (exchange {sent.exchange['number']}: {_code(sent.exchange)})"
+        elif end is not None and not end["request"]["committed"]:
+            what = f"the transaction that wrote it was aborted (exchange {end['number']})"
+        else:
+            what = f"what was written for it (exchange {sent.exchange['number']}) was never committed"
+        if commit["api"] == "OffsetCommit":
+            outside = " outside of any transaction" if sent.transactional else ""
+            return f"{what}, and its offset was committed all the same{outside} ({how})"
+        return f"{what}, the consumer was not set back, and a later transaction committed an offset past it ({how})"
+
+    def _duplicate(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
+        if row.topic != lineage.target:
+            return ""
+        keys = set(lineage.of_output(row.record))
+        copies = [one for one in self._committed if one.topic == row.topic and keys & {*lineage.of_output(one.record)}]
+        sent = [next((p for p in self._wire.produced if _wrote(p, one)), None) for one in (copies[0], row)]
+        first, again = sent
+        if first is None or again is None or first is again or not (first.transactional and again.transactional):
+            return ""
+        names = [one.exchange["request"]["transactional_id"] for one in (first, again)]
+        if names[0] != names[1]:
+            return (
+                f"they were written under two transactional ids, {names[0]!r} and {names[1]!r}: "
+                "a new one does not end what the old one began"
+            )
+        end = self._wire.end(first.batch[:2], first.exchange["number"])
+        if end is None:
+            return ""
+        rows = [one for one in self._wire.offsets() if one.topic == lineage.source]
+        outside = next((one.exchange for one in rows if one.exchange["api"] == "OffsetCommit"), None)
+        own = [one for one in rows if one.exchange["api"] == "TxnOffsetCommit"]
+        ends = [self._wire.end(producer(one.exchange), one.exchange["number"]) for one in own]
+        if outside is not None and all(one is not end for one in ends):
+            return (
+                f"the transaction that wrote the first one (exchange {end['number']} ended it) has no offsets: they "
+                f"are committed outside of it (exchange {outside['number']}, OffsetCommit)"
+            )
+        lost = " and its answer was lost" if end["outcome"] != "answered" else ""
+        return (
+            f"the first one was committed (exchange {end['number']}{lost}), and the same input was sent again in "
+            f"another transaction (exchange {again.exchange['number']})"
+        )
+
+    def _stray(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
+        if row.topic != lineage.target:
+            return ""
+        for one in self._wire.exchanges:
+            if one["api"] == "Fetch" and not (one["request"] or {}).get("isolation_level", 1):
+                topics = one["request"].get("topics") or ()
+                if any(self._wire.name(topic) == lineage.source for topic in topics):
+                    return f"the input is read with isolation.level read_uncommitted (exchange {one['number']})"
+        return ""
+
+
+def _has(lineage: Lineage, sent: Produced, keys: set[str]) -> bool:
+    return any(keys & set(lineage.of_output(record)) for record in sent.records)
+
+
+def _wrote(sent: Produced, row: Stored) -> bool:
+    return (sent.topic, sent.partition, sent.batch) == (row.topic, row.partition, row.batch)
+
+
+def _code(exchange: Exchange) -> str:
+    errors: Iterable[str] = exchange["errors"]
+    return next(iter(errors)).partition(" ")[0]

@@ -1,0 +1,260 @@
+"""What the wire shows of an application's mistakes, and that what is right is not taken for one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
+from minibroker_lab.judge.application import Causes, Wire, repeated_offsets, shared_ids, unfenced_offsets
+from minibroker_lab.judge.exchanges import Exchange, Produced
+from minibroker_lab.judge.lineage import Lineage, lineage_of
+from minibroker_lab.judge.stored import Stored
+from minibroker_protocol.records import Record
+
+FENCED, WAIT = "INVALID_PRODUCER_EPOCH (47)", "CONCURRENT_TRANSACTIONS (51)"
+
+
+class Story:
+    """Exchanges in the order in which they are told."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.produced: list[Produced] = []
+        self._numbers = itertools.count(1)
+
+    def add(self, api: str, *errors: str, answer: Any = None, fault: int = 0, **request: Any) -> Exchange:
+        one = {
+            "number": next(self._numbers),
+            "api": api,
+            "client_id": "c",
+            "outcome": "answered",
+            "errors": list(errors),
+            "fault": fault,
+            "request": request,
+            "response": answer,
+        }
+        self.exchanges.append(one)
+        return one
+
+    def init(self, epoch: int, *errors: str, name: str = "tx") -> Exchange:
+        answer = {"producer_id": 1, "producer_epoch": epoch}
+        return self.add("InitProducerId", *errors, answer=answer, transactional_id=name, producer_id=-1)
+
+    def end(self, epoch: int, *errors: str, committed: bool = True, **more: Any) -> Exchange:
+        return self.add(
+            "EndTxn", *errors, transactional_id="tx", producer_id=1, producer_epoch=epoch, committed=committed, **more
+        )
+
+    def produce(self, value: str, epoch: int, *errors: str, name: str | None = "tx") -> Produced:
+        one = self.add("Produce", *errors, transactional_id=name)
+        records = [Record(timestamp=1, value=value.encode())]
+        self.produced.append(Produced(one, "out", 0, (1, epoch, one["number"]), records, 0, name is not None))
+        return self.produced[-1]
+
+    def offsets(self, offset: int, epoch: int | None = None, **more: Any) -> Exchange:
+        """In a transaction when an epoch is given."""
+        topics = [{"name": "in", "partitions": [{"partition_index": 0, "committed_offset": offset}]}]
+        if epoch is None:
+            return self.add("OffsetCommit", group_id="g", topics=topics)
+        who = {"producer_id": 1, "producer_epoch": epoch, "transactional_id": "tx", "member_id": "m", **more}
+        return self.add("TxnOffsetCommit", group_id="g", topics=topics, **who)
+
+    @property
+    def wire(self) -> Wire:
+        return Wire(self.exchanges, self.produced)
+
+
+def shared(story: Story) -> list[int]:
+    return [exchange["number"] for _, exchange in shared_ids(story.wire)]
+
+
+def test_two_instances_that_fence_each_other_share_an_id() -> None:
+    story = Story()
+    story.init(0)
+    story.init(1)
+    story.end(0, FENCED)
+    story.init(3, WAIT)  # this alone fences
+    second = story.produce("v", 1, FENCED).exchange
+    story.init(3)
+    assert shared(story) == [second["number"]]
+
+
+def test_an_instance_that_is_left_over_shares_no_id() -> None:
+    story = Story()
+    story.init(0)
+    story.init(1)
+    story.end(0, FENCED)
+    story.end(1)
+    story.end(0, FENCED)
+    assert shared(story) == []
+
+
+def test_an_instance_whose_transactions_time_out_shares_no_id() -> None:
+    story = Story()
+    for epoch in (0, 2, 4):
+        story.init(epoch)
+        story.produce("v", epoch, FENCED)
+        story.end(epoch, FENCED)
+    story.init(6)
+    story.end(4, FENCED)  # late, after its successor began
+    assert shared(story) == []
+
+
+def test_a_refusal_that_a_script_made_is_no_sign_of_another_instance() -> None:
+    story = Story()
+    for epoch in (0, 1):
+        story.init(epoch)
+        story.init(epoch, WAIT)
+        story.end(epoch, FENCED, fault=1)
+    assert shared(story) == []
+
+
+@pytest.mark.parametrize(
+    ("joined", "member", "notices"),
+    [(True, "", 1), (True, "m", 0), (False, "", 0)],
+    ids=["no member", "member", "none"],
+)
+def test_offsets_without_a_member_of_a_group_with_members(joined: bool, member: str, notices: int) -> None:
+    story = Story()
+    if joined:
+        story.add("SyncGroup", group_id="g", member_id="m")
+    commit = story.offsets(1, 0, member_id=member)
+    story.offsets(2, 0, member_id=member)
+    found = list(unfenced_offsets(story.wire))
+    assert len(found) == notices
+    assert all(f"(exchange {commit['number']})" in one.message for one in found)
+
+
+@pytest.mark.parametrize("left", ["LeaveGroup", "ConsumerGroupHeartbeat"])
+def test_a_member_that_left_is_not_asked_for(left: str) -> None:
+    story = Story()
+    story.add("Heartbeat", group_id="g", member_id="m")
+    story.add(left, group_id="g", member_id="m", member_epoch=-1)
+    story.offsets(1, 0, member_id="")
+    assert list(unfenced_offsets(story.wire)) == []
+
+
+def test_two_transactions_with_records_that_committed_one_offset() -> None:
+    story = Story()
+    for epoch, value in ((0, "v"), (0, "w"), (1, "x")):
+        story.produce(value, epoch)
+        story.offsets(2 if value != "w" else 4, epoch)
+        story.offsets(2 if value != "w" else 4, epoch)  # again in the same one: no second
+        story.end(epoch)
+    story.offsets(2, 1)
+    story.end(1)  # without records
+    (found,) = repeated_offsets(story.wire)
+    assert found.message.startswith("two transactions committed offset 2 of group g (exchanges 2 and 10)")
+
+
+def cause(story: Story, rule: str, *stored: Stored, commit: Exchange | None = None) -> str:
+    topic = "in" if rule == "lineage-lost" else "out"
+    offset = max(one.record.offset for one in stored if one.topic == topic)
+    told = finding(rule, Log("", topic, 0), "x", first_offset=offset)
+    return Causes(story.wire, stored, [Lineage("in", "out")]).of(told, commit)
+
+
+def row(topic: str, offset: int, sent: Produced | None = None) -> Stored:
+    batch = sent.batch if sent is not None else (9, 0, 0)
+    return Stored(topic, 0, batch, Record(timestamp=1, offset=offset, value=b"v"), committed=True)
+
+
+def test_an_offset_outside_of_the_transaction_that_failed() -> None:
+    story = Story()
+    story.produce("v", 0, "TOPIC_AUTHORIZATION_FAILED (29) at out-0")
+    commit = story.offsets(1)
+    assert cause(story, "lineage-lost", row("in", 0), commit=commit) == (
+        "its Produce was refused (exchange 1: TOPIC_AUTHORIZATION_FAILED), and its offset was committed all the same "
+        "outside of any transaction (exchange 2, OffsetCommit)"
+    )
+
+
+def test_an_offset_although_the_only_send_was_refused() -> None:
+    story = Story()
+    story.produce("v", 0, "TOPIC_AUTHORIZATION_FAILED (29) at out-0", name=None)
+    said = cause(story, "lineage-lost", row("in", 0), commit=story.offsets(1))
+    assert said.endswith("committed all the same (exchange 2, OffsetCommit)")
+
+
+def test_an_offset_of_a_later_transaction() -> None:
+    story = Story()
+    story.produce("v", 0)
+    story.end(0, committed=False)
+    commit = story.offsets(1, 0)
+    assert cause(story, "lineage-lost", row("in", 0), commit=commit) == (
+        "the transaction that wrote it was aborted (exchange 2), the consumer was not set back, and a later "
+        "transaction committed an offset past it (exchange 3, TxnOffsetCommit)"
+    )
+
+
+def test_an_offset_ahead_of_the_work() -> None:
+    story = Story()
+    commit = story.offsets(1, 0)
+    story.produce("v", 0)
+    said = cause(story, "lineage-lost", row("in", 0), commit=commit)
+    assert said == "its offset was committed (exchange 1, TxnOffsetCommit) before anything was written for it"
+
+
+def twice(story: Story, first: Produced, again: Produced) -> str:
+    return cause(story, "lineage-duplicate", row("out", 0, first), row("out", 2, again))
+
+
+def test_a_second_transactional_id() -> None:
+    story = Story()
+    said = twice(story, story.produce("v", 0), story.produce("v", 1, name="tx-2"))
+    assert said.startswith("they were written under two transactional ids, 'tx' and 'tx-2'")
+
+
+def test_offsets_that_no_transaction_has() -> None:
+    story = Story()
+    first = story.produce("v", 0)
+    story.end(0)
+    again = story.produce("v", 1)
+    story.end(1)
+    story.offsets(1)
+    assert twice(story, first, again).endswith("they are committed outside of it (exchange 5, OffsetCommit)")
+
+
+def test_a_commit_whose_answer_was_lost() -> None:
+    story = Story()
+    first = story.produce("v", 0)
+    story.offsets(1, 0)
+    story.end(0)["outcome"] = "closed: fault"
+    again = story.produce("v", 1)
+    assert twice(story, first, again) == (
+        "the first one was committed (exchange 3 and its answer was lost), and the same input was sent again in "
+        "another transaction (exchange 4)"
+    )
+
+
+@pytest.mark.parametrize(("level", "named"), [(0, True), (1, False)])
+def test_input_that_was_read_uncommitted(level: int, named: bool) -> None:
+    story = Story()
+    story.add("Fetch", isolation_level=level, topics=[{"topic": "in"}])
+    assert ("read_uncommitted (exchange 1)" in cause(story, "lineage-stray", row("out", 0))) == named
+
+
+def key(how: str, record: Record) -> tuple[Sequence[str], Sequence[str]]:
+    lineage = lineage_of("in=out", how)
+    return lineage.of_input("in", 0, record), lineage.of_output(record)
+
+
+def test_what_ties_an_output_record_to_its_input() -> None:
+    record = Record(offset=3, key=b"k", value=b'{"id": [1, 2], "from": "in-0@7"}', headers=[("h", b"x"), ("h", None)])
+    assert key("key", record) == (["k"], ["k"])
+    assert key("value", Record()) == ([""], [""])
+    assert key("header:h", record) == (["x"], ["x"])
+    assert key("field:id", record) == (["1", "2"], ["1", "2"])
+    assert key("position:field:from", record) == (["in-0@3"], ["in-0@7"])
+    assert key("position:field:id", record) == (["in-0@3"], ["no position", "no position"])
+
+
+@pytest.mark.parametrize(("text", "how"), [("in", "value"), ("in=out", "keys"), ("in=out", "position:value")])
+def test_a_lineage_that_cannot_be(text: str, how: str) -> None:
+    with pytest.raises(ValueError, match=r"expected"):
+        lineage_of(text, how)
