@@ -11,6 +11,8 @@ EXIT_USAGE: Final = 2
 EXIT_HELD: Final = EXIT_OK
 EXIT_BROKEN: Final = EXIT_FAILED
 EXIT_UNDECIDED: Final = EXIT_USAGE
+EXIT_UNMET: Final = 4
+"""It held, and something of what it is about was never tried."""
 EXIT_SKIPPED: Final = 77
 """As for automake's tests."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,43 +72,45 @@ LOOP = Path(__file__).parents[1] / "support" / "applications" / "loop_client.py"
 def loop(mistake: str, directory: Path, *scripts: str) -> list[dict[str, Any]]:
     """What the judge reports of the loop with this mistake, one object a script."""
     chosen = [argument for script in scripts for argument in ("--script", script)]
-    topics = ["--topic", "in:1", "--topic", "out:1", "--lineage", "in=out", "--timeout", "90"]
+    topics = ["--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out", "--timeout", "90"]
     main(["judge", *chosen, *topics, "--report", "json", "--report-dir", str(directory), "--", *python(mistake)])
     found: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
     return found
-
-
-def commits(mistake: str) -> str:
-    """The API whose request went past an input that is lost."""
-    return "TxnOffsetCommit" if mistake in ("position", "no_seek") else "OffsetCommit"
 
 
 def python(mistake: str) -> list[str]:
     return [sys.executable, str(LOOP), mistake]
 
 
+OUTSIDE, REFUSED = "committed outside of it", "its Produce was refused"
+MISTAKES = [
+    ("offsets_outside", "client-killed-after-commit", "lineage-duplicate", "Produce", OUTSIDE),
+    ("swallowed", "produce-refused", "lineage-lost", "OffsetCommit", REFUSED),
+    ("new_id", "silent-end-txn", "lineage-duplicate", "Produce", "under two transactional ids"),
+    ("delivery_unseen", "produce-refused", "lineage-lost", "OffsetCommit", REFUSED),
+    ("read_uncommitted", "aborted-tail", "lineage-stray", "Produce", "read_uncommitted"),
+    ("position", "client-killed-after-commit", "lineage-lost", "TxnOffsetCommit", "before anything was written for it"),
+    ("no_seek", "produce-refused", "lineage-lost", "TxnOffsetCommit", "the consumer was not set back"),
+    ("one_id_twice", "calm", "shared-id", r"\w+", "two instances have the transactional id 'loop'"),
+    ("init_retried_only", "silent-end-txn", "lineage-duplicate", "Produce", "its answer was lost"),
+]
+
+
 @pytest.mark.parametrize(
-    ("mistake", "script", "rule"),
+    ("mistake", "script", "rule", "api", "kind"),
     [
-        pytest.param("offsets_outside", "client-killed-after-commit", "lineage-duplicate"),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (
-                ("swallowed", "produce-refused", "lineage-lost"),
-                ("new_id", "silent-end-txn", "lineage-duplicate"),
-                ("delivery_unseen", "produce-refused", "lineage-lost"),
-                ("read_uncommitted", "aborted-tail", "lineage-stray"),
-                ("position", "client-killed-after-commit", "lineage-lost"),
-                ("no_seek", "produce-refused", "lineage-lost"),
-            )
-        ),
+        pytest.param(*MISTAKES[0]),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in MISTAKES[1:]),
     ],
 )
-def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str, script: str, rule: str) -> None:
+def test_a_mistake_in_a_loop_is_found(
+    tmp_path: Path, mistake: str, script: str, rule: str, api: str, kind: str
+) -> None:
     (report,) = loop(mistake, tmp_path, script)
     assert (report["verdict"], {one["rule"] for one in report["broken"]}) == ("broken", {rule})
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
-    assert f" {'Produce' if rule != 'lineage-lost' else commits(mistake)} v" in marked
+    assert re.search(f" {api} v", marked)
+    assert kind in report["broken"][0]["message"]
 
 
 @pytest.mark.slow

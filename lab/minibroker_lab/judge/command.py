@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
-from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED, EXIT_UNMET
 from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.output import say
@@ -21,11 +21,22 @@ from minibroker.rules.lineage_keys import HOW
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
-from minibroker_lab.judge.draw import footprint
+from minibroker_lab.judge.draw import footprint, kills
 from minibroker_lab.judge.files import NAME, makers, save_trace
 from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.lineage import lineage_of
-from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, coverage, lines
+from minibroker_lab.judge.report import (
+    BROKEN,
+    HELD,
+    NOT_APPLICABLE,
+    UNDECIDED,
+    Judged,
+    Met,
+    coverage,
+    failures_met,
+    lines,
+    unmet,
+)
 from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.trial import Task, try_out
@@ -39,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
         "Run COMMAND with BOOTSTRAP_SERVERS naming a new broker on which a script of failures acts, and judge whether "
-        "exactly-once held. Exit status: 0 it held, 1 it was broken, 2 it could not be decided."
+        "exactly-once held. Exit status: 0 it held, 1 it was broken, 2 it could not be decided, 4 it held, but an API "
+        "that the command uses for it met no failure."
     )
     parser.add_argument(
         "--script",
@@ -47,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME|FILE",
         help=f"failures: {', '.join(bundled())}, all of these (all), or a .toml file; may be repeated (default: calm)",
+    )
+    parser.add_argument(
+        "--kills",
+        action="store_true",
+        help="kill and restart the command at each request of its exactly-once path: before it is applied, and after",
     )
     parser.add_argument(
         "--history", metavar="FILE", help="the client's history, as JSON lines (default: $MINIBROKER_HISTORY)"
@@ -78,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeat", type=from_1, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
+    parser.add_argument("--allow-unmet", action="store_true", help="exit with 0 instead of 4")
     add_report_arguments(parser, NAME)
     parser.add_argument(
         "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
@@ -99,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when exactly-once held under every script that applies, 1 when it was broken, 2 when that could not be
-    decided."""
+    decided, 4 when an API of the exactly-once path met no failure."""
     verdicts: list[Judged] = []
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
@@ -107,8 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
             return _search(arguments, started)
         if arguments.minutes or arguments.runs:
             raise ScriptError("--minutes and --runs go with --search")
-        scripts = [load(name) for name in _names(arguments.script)]
+        scripts = [load(name) for name in _names(arguments.script, calm=not arguments.kills)]
         task = _task(arguments)
+        if arguments.kills:
+            scripts += kills(footprint(try_out(task, load("calm"), "calm").run.exchanges))
         runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
         for number, script in enumerate(runs, 1):
             verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
@@ -121,12 +141,18 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
     outcomes = [one.outcome for one in verdicts]
+    met = failures_met(one.run for one in verdicts)
+    if len(verdicts) > 1 or HELD in outcomes:
+        say(coverage(met))
     if len(verdicts) > 1:
-        say(coverage(one.run for one in verdicts))
         say(*_rates([script.name for script in scripts], outcomes, arguments.repeat))
     if BROKEN in outcomes:
         return EXIT_BROKEN
-    return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+    return _held(arguments, met) if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _held(arguments: argparse.Namespace, met: Met) -> int:
+    return EXIT_UNMET if unmet(met) and not arguments.allow_unmet else EXIT_HELD
 
 
 def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str) -> None:
@@ -137,8 +163,8 @@ def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str)
 
 def _search(arguments: argparse.Namespace, started: str) -> int:
     """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
-    if arguments.script:
-        raise ScriptError("--search draws its scripts: leave out --script")
+    if arguments.script or arguments.kills:
+        raise ScriptError("--search draws its scripts: leave out --script and --kills")
     minutes = arguments.minutes or (math.inf if arguments.runs else _MINUTES)
     end = time.monotonic() + minutes * 60
     task = _task(arguments)
@@ -159,11 +185,11 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
     try:
         search.run(itertools.islice(seeds, arguments.runs), seen)
     finally:
-        say(*search.table(), flush=True)
+        say(coverage(search.met), *search.table(), flush=True)
     for one in search.found:
         save_trace(one.judged, arguments.traces, one.name)
     _report(arguments, [one.judged for one in search.found], started)
-    return EXIT_BROKEN if search.found else EXIT_HELD if search.held else EXIT_UNDECIDED
+    return EXIT_BROKEN if search.found else _held(arguments, search.met) if search.held else EXIT_UNDECIDED
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:
@@ -183,8 +209,8 @@ def _rates(names: list[str], outcomes: list[str], repeat: int) -> list[str]:
     return [*told, ", ".join(f"{outcomes.count(said)} {said}" for said in totals)]
 
 
-def _names(given: list[str]) -> list[str]:
-    names = given or ["calm"]
+def _names(given: list[str], *, calm: bool) -> list[str]:
+    names = given or (["calm"] if calm else [])
     return [one for name in names for one in (bundled() if name == ALL else [name])]
 
 

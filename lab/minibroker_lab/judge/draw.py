@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from minibroker_lab.judge.exchanges import Exchange
-from minibroker_lab.judge.scripts import Script, step
+from minibroker_lab.judge.scripts import Script, action_text, step
 
 Fault = dict[str, Any]
 """A ``[[fault]]`` table of a script."""
@@ -89,9 +89,19 @@ APPLIED: Final = {
 }
 """API → error codes for a request that may have been applied: the append timed out, or the broker lost the partition
 before its answer."""
-_CORE: Final = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+_CORE: Final = (
+    "Produce",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "EndTxn",
+    "OffsetCommit",
+)
 _DELAYS_MS: Final = (200, 1000, 3000, 8000)
 _HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+"""Longer than the session of a consumer that was killed."""
 _MOST_OTHERS: Final = 3
 _AHEAD: Final = 12
 _LAST_EPOCHS: Final = 32764
@@ -126,20 +136,15 @@ def draw(seed: int, seen: Footprint) -> Script:
     lonely = [fault for fault in faults if "lose_producers" in str(fault)]
     faults = lonely[:1] or faults
     brokers = 2 if "$other_broker" in str(faults) else 1
-    told = "; ".join(f"{fault['api']}: {_told(fault)}" for fault in faults)
+    told = "; ".join(f"{fault['api']}: {action_text(fault['action'])}" for fault in faults)
     return Script(f"search-{seed}", f"Drawn from seed {seed}: {told}.", tuple(step(dict(f)) for f in faults), brokers)
-
-
-def _told(fault: Fault) -> str:
-    action = {"name": "hold"} if fault["action"] == "hold" else fault["action"]
-    return " ".join(str(action[name]) for name in ("name", "operation", "code", "ms") if name in action)
 
 
 def _fault(random: Random, seen: Footprint) -> list[Fault]:
     """A fault, and the faults that it needs."""
     apis = list(seen.versions)
     api = random.choices(apis, [4 if one in _CORE else 1 for one in apis])[0]
-    kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed]
+    kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed, _killed]
     while True:
         fault = random.choice(kinds)(random, api, seen)
         if fault is not None:
@@ -182,6 +187,29 @@ def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
         for after in seen.core[until + 1 : until + 2]
     ]
     return {"action": "hold", "nth": nth, "meanwhile": meanwhile, "with_it": delayed}
+
+
+def _killed(random: Random, api: str, seen: Footprint) -> Fault | None:
+    many = seen.core.count(api)
+    return _kill(random.randint(1, many), random.choice(("before", "after"))) if many else None
+
+
+def _kill(nth: int, when: str) -> Fault:
+    """The client is killed while the request is held, before it is applied or after, and started again."""
+    meanwhile = {"restart_client": True, "advance_ms": _MINUTE_MS}
+    return {"action": {"name": "hold", "when": when}, "nth": nth, "meanwhile": meanwhile}
+
+
+def kills(seen: Footprint) -> list[Script]:
+    """For each exactly-once request of the run without failures two scripts: the client is killed and started again
+    before the request is applied, and after."""
+    scripts = []
+    for at, api in enumerate(seen.core):
+        nth = seen.core[: at + 1].count(api)
+        for when in ("before", "after"):
+            about = f"The client is killed {when} its {api} number {nth} is applied, and started again a minute later."
+            scripts.append(Script(f"killed-{when}-{api}-{nth}", about, (step({"api": api, **_kill(nth, when)}),)))
+    return scripts
 
 
 def _refused(random: Random, api: str, seen: Footprint) -> Fault | None:

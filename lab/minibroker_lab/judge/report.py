@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from minibroker.rules.rows import Finding
 from minibroker.trace.recorder import told
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.scripts import action_text
 from minibroker_lab.judge.verdict import EXACTLY_ONCE, BrokenPromise
 
 HELD, BROKEN, UNDECIDED, NOT_APPLICABLE = "held", "broken", "undecided", "not applicable"
@@ -77,20 +79,37 @@ def circumstances(run: JudgedRun) -> str:
     return f"command {status} after {run.seconds:.1f} s; {seen}{restarts}"
 
 
-def failures_met(runs: Iterable[JudgedRun]) -> dict[str, int]:
-    """Each API of the exactly-once path that the command used, and how many of its requests a script made fail."""
-    met: dict[str, int] = {}
-    for exchange in (exchange for run in runs for exchange in run.exchanges if exchange["api"] in EXACTLY_ONCE):
-        met[exchange["api"]] = met.get(exchange["api"], 0) + bool(exchange["fault"])
+Met = dict[str, Counter[str]]
+"""API of the exactly-once path that a command used → the failures that scripts made of its requests, how often each."""
+
+
+def failures_met(runs: Iterable[JudgedRun]) -> Met:
+    """Of these runs together."""
+    met: Met = {}
+    for run in runs:
+        for exchange in run.exchanges:
+            if exchange["api"] in EXACTLY_ONCE:
+                failures = met.setdefault(exchange["api"], Counter())
+                if exchange["fault"]:
+                    step = run.script.steps[exchange["fault"] - 1]
+                    failures["killed" if step.restart else action_text(step.rule["action"])] += 1
     return met
 
 
-def coverage(runs: Iterable[JudgedRun]) -> str:
+def unmet(met: Met) -> list[str]:
+    """The APIs of which "held" says nothing."""
+    return sorted(api for api, failures in met.items() if not failures)
+
+
+def coverage(met: Met) -> str:
     """What "held" speaks of, as a line."""
-    met = failures_met(runs)
-    failed = ", ".join(f"{api} {count}" for api, count in sorted(met.items()) if count)
-    untouched = ", ".join(api for api, count in sorted(met.items()) if not count)
-    return f"requests made to fail: {failed or 'none'}" + (f"; no failure met: {untouched}" if untouched else "")
+    told = (
+        f"{api} ({', '.join(f'{failure} {count}' for failure, count in failures.most_common())})"
+        for api, failures in sorted(met.items())
+        if failures
+    )
+    untouched = f"; no failure met: {', '.join(unmet(met))}" if unmet(met) else ""
+    return f"requests made to fail: {', '.join(told) or 'none'}{untouched}"
 
 
 def refusals(run: JudgedRun) -> int:

@@ -129,6 +129,13 @@ def step(fault: dict[str, Any]) -> Step:
     return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart)
 
 
+def action_text(action: Mapping[str, Any] | str) -> str:
+    """An action of a rule in a few words, as ``error NOT_COORDINATOR``."""
+    if isinstance(action, str):
+        return action
+    return " ".join(str(action[name]) for name in ("name", "operation", "code", "ms") if name in action)
+
+
 def as_toml(script: Script) -> str:
     """The file of a script, without what is the default."""
     lines = [f"about = {json.dumps(script.about)}", *([f"brokers = {script.brokers}"] if script.brokers > 1 else [])]

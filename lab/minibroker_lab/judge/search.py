@@ -13,7 +13,7 @@ from minibroker.kernel.words import counted
 from minibroker.output import say
 from minibroker_lab.judge.draw import Footprint, draw
 from minibroker_lab.judge.history import HistoryError
-from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
+from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, Met, failures_met, lines
 from minibroker_lab.judge.scripts import Script, Step, as_toml, load
 from minibroker_storage.private_files import output_path
 
@@ -48,6 +48,7 @@ class Search:
     held: int = 0
     idle: int = 0
     undecided: Counter[str] = field(default_factory=Counter)
+    met: Met = field(default_factory=dict)
 
     def calm(self) -> Judged:
         """Run the command without failures; `footprint` reads the result."""
@@ -64,6 +65,8 @@ class Search:
             except HistoryError as error:  # the command may have been ended in the middle of a line
                 self.undecided[str(error)] += 1
                 continue
+            for api, failures in failures_met([judged.run]).items():
+                self.met.setdefault(api, Counter()).update(failures)
             _say_run(script, judged)
             if judged.outcome == BROKEN:
                 self._broken(script, judged)

@@ -77,8 +77,8 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:
-        reason = f"the command did not end within {task.timeout:g} s{since(ran.exchanges)}"
-        broken.append(BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), waited_for(ran.exchanges)))
+        reason = f"the command did not end within {task.timeout:g} s{since(ran.exchanges, ran.topic_names)}"
+        broken.insert(0, BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), waited_for(ran.exchanges)))
     return Judged(ran, broken, task.any_status, noticed)
 
 

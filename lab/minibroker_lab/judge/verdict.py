@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.rules.rows import Content, Finding, Log, Seen
@@ -114,13 +114,36 @@ def waited_for(exchanges: Sequence[Exchange]) -> Exchange | None:
     return candidates[-1] if candidates else None
 
 
-def since(exchanges: Sequence[Exchange]) -> str:
+def since(exchanges: Sequence[Exchange], names: Mapping[str, str] = {}) -> str:
     """What came after `waited_for`, to append to a sentence; empty when nothing did. A client in an endless loop is
-    seen by it: ``, and sent 28000 Fetch since then``."""
+    seen by it: ``, and sent 28000 Fetch (all of in-0 from offset 5) since then``."""
     last = waited_for(exchanges)
-    later = Counter(one["api"] for one in exchanges if last is not None and one["number"] > last["number"])
-    counts = ", ".join(f"{count} {api}" for api, count in later.most_common())
-    return f", and sent {counts} since then" if counts else ""
+    later = [one for one in exchanges if last is not None and one["number"] > last["number"]]
+    earlier = [one for one in exchanges if last is not None and one["number"] < last["number"]]
+    positions = _fetched_from(earlier, later, names)
+    same = f" (all of {', '.join(positions)})" if positions else ""
+    counts = Counter(one["api"] for one in later).most_common()
+    told = ", ".join(f"{count} {api}{same if api == 'Fetch' else ''}" for api, count in counts)
+    return f", and sent {told} since then" if told else ""
+
+
+def _fetched_from(earlier: Sequence[Exchange], later: Sequence[Exchange], names: Mapping[str, str]) -> list[str]:
+    """Where each partition was fetched from later, when that never changed. Within a fetch session a request names only
+    what changed."""
+    positions = {place: {offset} for place, offset in _fetches(earlier, names)}
+    moved: dict[str, set[int]] = defaultdict(set)
+    for place, offset in _fetches(later, names):
+        moved[place].add(offset)
+    positions |= moved
+    still = all(len(offsets) == 1 for offsets in positions.values())
+    return [f"{place} from offset {min(offsets)}" for place, offsets in positions.items()] if still else []
+
+
+def _fetches(exchanges: Sequence[Exchange], names: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    for topic in (topic for e in exchanges if e["api"] == "Fetch" for topic in (e["request"] or {}).get("topics", ())):
+        name = topic.get("topic") or names.get(topic.get("topic_id", ""), topic.get("topic_id", ""))
+        for row in topic["partitions"]:
+            yield f"{name}-{row['partition']}", row["fetch_offset"]
 
 
 def _asked_again(one: Exchange, later: Exchange) -> bool:

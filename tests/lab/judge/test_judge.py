@@ -44,7 +44,7 @@ def judged(tmp_path: Path, way: str, *options: str) -> tuple[int, dict[str, Any]
 @pytest.mark.parametrize("script", ["calm", "lost-produce-replies", "duplicate-delivery", "lost-end-txn-reply"])
 def test_a_right_client_holds(tmp_path: Path, script: str) -> None:
     status, report = judged(tmp_path, "right", "--script", script)
-    assert (status, report["verdict"], report["broken"]) == (0, "held", [])
+    assert (status, report["verdict"], report["broken"]) == (4, "held", [])
     assert report["failures"] or script == "calm"
 
 
@@ -160,7 +160,7 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     status, report = judged(tmp_path, "lineage_lost", "--script", "lost-end-txn-reply", "--lineage", "none=none")
     assert (status, report["failures"]) == (1, 0)  # what is broken is broken, whoever did it
     status, report = judged(tmp_path, "right", "--script", "connection-resets", "-c", "log.retention.ms=-1")
-    assert status == 0
+    assert status == 4
     quiet = tmp_path / "quiet.toml"
     quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
     status, report = judged(tmp_path, "right", "--script", str(quiet))
@@ -174,7 +174,7 @@ def test_a_script_that_does_not_apply_leaves_the_others_decided(
 ) -> None:
     quiet = tmp_path / "quiet.toml"
     quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
-    command = [*TOPICS, "--script", str(quiet), "--", sys.executable, str(CLIENT), "right"]
+    command = [*TOPICS, "--allow-unmet", "--script", str(quiet), "--", sys.executable, str(CLIENT), "right"]
     assert main(["judge", "--script", "calm", "--repeat", "2", *command]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
@@ -199,7 +199,7 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     late = tmp_path / "late.toml"
     late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "Produce" }\n')
     status, report = judged(tmp_path, "right", "--script", str(late))
-    assert (status, report["failures"]) == (0, 1)
+    assert (status, report["failures"]) == (4, 1)
     late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "EndTxn" }\n')
     status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
     assert (status, report["status"]) == (1, None)
@@ -265,7 +265,7 @@ def test_a_report_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().err == f"minibroker: {report}: No space left on device\n"
 
 
-@pytest.mark.parametrize(("extra", "expected"), [([], 2), (["--any-exit"], 0)])
+@pytest.mark.parametrize(("extra", "expected"), [([], 2), (["--any-exit"], 4), (["--any-exit", "--allow-unmet"], 0)])
 def test_a_failed_command(capsys: pytest.CaptureFixture[str], extra: list[str], expected: int) -> None:
     program = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True); raise SystemExit(3)"
     command = [sys.executable, "-c", program, sys.executable, str(CLIENT), "right"]

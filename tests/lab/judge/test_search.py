@@ -14,7 +14,7 @@ from minibroker.cli import main
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
 from minibroker_lab.judge import command
-from minibroker_lab.judge.draw import Footprint, draw, footprint
+from minibroker_lab.judge.draw import Footprint, draw, footprint, kills
 from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import JudgedRun
@@ -97,6 +97,24 @@ def test_the_footprint_has_the_exactly_once_requests_that_were_done() -> None:
     )
 
 
+def test_the_client_is_killed_at_every_request_in_turn() -> None:
+    every = kills(Footprint(["Produce", "EndTxn", "Produce"], {}, frozenset()))
+    assert [script.name for script in every] == [
+        f"killed-{when}-{name}" for name in ("Produce-1", "EndTxn-1", "Produce-2") for when in ("before", "after")
+    ]
+    (last,) = every[-1].steps
+    assert (last.rule["nth"], last.rule["action"]["when"], last.restart, last.advance_ms) == (2, "after", True, 60_000)
+
+
+def test_a_search_kills_the_client_too() -> None:
+    drawn = scripts(Footprint([*CORE, "OffsetCommit"], {**OLD, "OffsetCommit": 8}, NAMED))
+    killed = [one.rule for script in drawn for one in script.steps if one.restart]
+    assert {rule["action"].get("when", "before") for rule in killed} == {"before", "after"}
+    assert {api for rule in killed for api in rule["api"]} == {*CORE, "OffsetCommit"}
+    named = sum(any(one.rule["api"] == ["OffsetCommit"] for one in script.steps) for script in drawn)
+    assert named > len(drawn) / 8
+
+
 def planted(script: Script) -> Judged:
     """What a client would come to that sends again, as something new, when an answer to EndTxn was lost twice."""
     broken = any(
@@ -104,7 +122,7 @@ def planted(script: Script) -> Judged:
         for s in script.steps
     )
     found = [BrokenPromise(finding("duplicate-record", Log("", "orders", 0), "twice"), None)] if broken else []
-    acted = [{"fault": number, "number": number} for number in range(1, len(script.steps) + 1)]
+    acted = [{"api": "Fetch", "fault": number, "number": number} for number in range(1, len(script.steps) + 1)]
     return Judged(JudgedRun(script, status=0, fired=1, exchanges=acted), found)
 
 
@@ -180,7 +198,7 @@ def test_a_right_client_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     seed = first_seed("error")
     client = [sys.executable, str(CLIENT), "right"]
     more = ["--topic", "in:1", "--topic", "out:1", "--seed", str(seed), "--runs", "2", "--timeout", "30"]
-    assert main(options(tmp_path, *more, "--any-exit", "--", *client)) == 0
+    assert main(options(tmp_path, *more, "--any-exit", "--allow-unmet", "--", *client)) == 0
     assert "0 broken" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
@@ -194,20 +212,26 @@ def test_ctrl_c_keeps_what_was_found(
         if next(tries) == 2:
             raise KeyboardInterrupt
         done = JudgedRun(
-            script, status=0, fired=1, exchanges=[{"api": "Produce", "version": 9, "errors": [], "request": {}}]
+            script,
+            status=0,
+            fired=1,
+            exchanges=[{"api": "Produce", "version": 9, "errors": [], "request": {}, "fault": 0}],
         )
         return Judged(done, [])
 
     monkeypatch.setattr(command, "try_out", until_interrupted)
     with pytest.raises(KeyboardInterrupt):
         main(options(tmp_path, "--", "client"))
-    assert capsys.readouterr().out == "1 run: 1 held, 0 broken, 0 undecided, 0 not applicable\n"
+    assert capsys.readouterr().out == (
+        "requests made to fail: none; no failure met: Produce\n1 run: 1 held, 0 broken, 0 undecided, 0 not applicable\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--search", "--script", "calm"], "--search draws its scripts: leave out --script"),
+        (["--search", "--script", "calm"], "--search draws its scripts: leave out --script and --kills"),
+        (["--search", "--kills"], "leave out --script and --kills"),
         (["--runs", "2"], "--minutes and --runs go with --search"),
         (["--search", "--minutes", "0"], "expected a time above 0, got '0'"),
         (["--search", "--minutes", "nan"], "expected a time above 0, got 'nan'"),

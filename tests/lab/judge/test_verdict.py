@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from planting import rewound
 
 from minibroker.rules.rows import Log, Sent
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Produced
 from minibroker_lab.judge.history import History
-from minibroker_lab.judge.report import coverage
+from minibroker_lab.judge.report import coverage, failures_met, unmet
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import load
 from minibroker_lab.judge.stored import Stored
@@ -101,6 +104,32 @@ def test_a_client_that_waits_is_shown_by_what_got_no_answer() -> None:
     assert (waited_for([]), since([])) == (None, "")
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "said"),
+    [
+        ((), (5, 5, 5), " (all of in-0 from offset 5)"),
+        ((3, 5), (None, None, None), " (all of in-0 from offset 5)"),
+        ((5,), (5, 6, 6), ""),
+        ((), (None, None, None), ""),
+    ],
+    ids=["loop", "session", "progress", "unknown"],
+)
+def test_fetches_of_one_offset_are_shown_as_a_loop(
+    earlier: Sequence[int], later: Sequence[int | None], said: str
+) -> None:
+    """None: a request of a fetch session that names no partition."""
+
+    def fetch(number: int, offset: int | None) -> dict[str, Any]:
+        topic = {"topic_id": "i", "partitions": [{"partition": 0, "fetch_offset": offset}]}
+        return exchange(number, "Fetch", topics=[topic] if offset is not None else [])
+
+    numbers = itertools.count(1)
+    before = [fetch(next(numbers), offset) for offset in earlier]
+    waiting = [*before, exchange(next(numbers), "EndTxn")]
+    waiting += [fetch(next(numbers), offset) for offset in later]
+    assert since(waiting, {"i": "in"}) == f", and sent 3 Fetch{said} since then"
+
+
 def test_a_lost_input_is_shown_by_the_offsets_that_went_past_it(tmp_path: Path) -> None:
     """Of a transaction that was aborted, and of one that another epoch committed, offsets count for nothing."""
 
@@ -132,12 +161,20 @@ def test_a_lost_input_is_shown_by_the_offsets_that_went_past_it(tmp_path: Path) 
 def test_the_apis_that_no_script_made_fail_are_named() -> None:
     produce, end, offsets, fetch = (exchange(1, api) for api in ("Produce", "EndTxn", "OffsetCommit", "Fetch"))
     first = JudgedRun(load("calm"), exchanges=[{**one, "fault": 0} for one in (produce, end, offsets)])
-    second = JudgedRun(
-        load("calm"), exchanges=[{**produce, "fault": 1}, {**produce, "fault": 2}, {**fetch, "fault": 3}]
+    failures = [{**produce, "fault": 1}, {**produce, "fault": 1}, {**fetch, "fault": 3}]
+    second = JudgedRun(load("connection-resets"), exchanges=failures)
+    both = failures_met([first, second])
+    assert coverage(both) == "requests made to fail: Produce (reset 2); no failure met: EndTxn, OffsetCommit"
+    assert coverage(failures_met([second])) == "requests made to fail: Produce (reset 2)"
+    assert (
+        coverage(failures_met([first])) == "requests made to fail: none; no failure met: EndTxn, OffsetCommit, Produce"
     )
-    assert coverage([first, second]) == "requests made to fail: Produce 2; no failure met: EndTxn, OffsetCommit"
-    assert coverage([second]) == "requests made to fail: Produce 2"
-    assert coverage([first]) == "requests made to fail: none; no failure met: EndTxn, OffsetCommit, Produce"
+    assert unmet(both) == ["EndTxn", "OffsetCommit"]
+    killed = JudgedRun(load("client-killed-before-commit"), exchanges=[{**end, "fault": 1}])
+    refused = JudgedRun(load("offsets-unavailable"), exchanges=[{**offsets, "fault": 1}])
+    assert coverage(failures_met([killed, refused])) == (
+        "requests made to fail: EndTxn (killed 1), OffsetCommit (error NOT_COORDINATOR 1)"
+    )
 
 
 def test_losses_that_have_no_place_are_told_apart_by_what_was_lost() -> None:
