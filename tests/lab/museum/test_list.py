@@ -35,7 +35,7 @@ def test_every_row_has_a_case_or_a_reason() -> None:
 
 def test_what_did_not_return_is_a_row_of_words() -> None:
     rows = [line.strip("|").split("|") for line in HUNG.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == 8
+    assert len(rows) == 9
     assert all(len(row) == 5 and all(cell.strip() for cell in row) for row in rows)
     # A list of what hung names threads, and no failures that lead there.
     apis = "InitProducerId|AddPartitionsToTxn|EndTxn|Produce|JoinGroup|NOT_|INVALID_|\\.toml"
