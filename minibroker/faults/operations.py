@@ -56,21 +56,23 @@ _BUMPS_EPOCHS = 2
 
 async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, replication_factor: int = -1) -> None:
     """Create a topic (-1: the broker's default number of replicas); returns once its leaders are known."""
+    named = CreateTopicsRequest.CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=replication_factor
+    )
+    await create_topics(cluster, [named])
+
+
+async def create_topics(cluster: Cluster, topics: list[CreateTopicsRequest.CreatableTopic]) -> None:
+    """Create topics; returns once their leaders are known. Raises ApiError for the first that is refused."""
+    if not topics:
+        return
     response = await cluster.controller.handle(
-        CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name=topic, num_partitions=partitions, replication_factor=replication_factor
-                )
-            ],
-            timeout_ms=_CREATE_TIMEOUT_MS,
-        ),
-        _CREATE_TOPICS_VERSION,
+        CreateTopicsRequest(topics=topics, timeout_ms=_CREATE_TIMEOUT_MS), _CREATE_TOPICS_VERSION
     )
     assert isinstance(response, CreateTopicsResponse)
     for result in response.topics:
         if result.error_code != ErrorCode.NONE:
-            raise ApiError(ErrorCode(result.error_code), result.error_message or "")
+            raise ApiError(ErrorCode(result.error_code), result.error_message or result.name or "")
 
 
 async def delete_topics(cluster: Cluster) -> None:

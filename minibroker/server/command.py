@@ -65,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
     )
     parser.add_argument(
+        "--setup",
+        metavar="FILE",
+        help="begin with the topics, users, ACLs, fault rules and clock of this TOML file",
+    )
+    parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve the control API: faults, clock, state (default: off)"
     )
     parser.add_argument(
@@ -148,6 +153,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         control_token=_control_token(arguments.control_token_file),
         metrics=metrics,
         page=arguments.page,
+        setup=arguments.setup,
     )
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minibroker.config.types import ConfigError
 from minibroker.kernel.arguments import is_uri
+from minibroker.server.topic_check import check_topic
+
+if TYPE_CHECKING:
+    from minibroker.server.setup import Setup
 
 DEFAULT_HOST = "127.0.0.1"
 _MAX_BROKERS = 100
@@ -22,7 +26,7 @@ class Options:
     removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
     as, None for the newest. topics: name → partitions.
     control: address of the control API, None for none; control_token: None for a new one. metrics: address of the page
-    for Prometheus, None for none. page: the control API shows the live page, too.
+    for Prometheus, None for none. page: the control API shows the live page, too. setup: what the broker begins with.
     """
 
     host: str
@@ -38,6 +42,7 @@ class Options:
     control_token: str | None = field(default=None, repr=False)
     metrics: tuple[str, int] | None = None
     page: bool = False
+    setup: Setup | None = None
 
 
 def make_options(
@@ -58,10 +63,12 @@ def make_options(
     control_token: str | None = None,
     metrics: tuple[str, int] | None = None,
     page: bool = False,
+    setup: str | None = None,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
     `not_yet`: the setting minibroker.not.yet.answers. With `page` and no `control` address the API is served on a free
-    port of the loopback interface.
+    port of the loopback interface. `setup`: the path of a file (`minibroker.server.setup`); `config` comes before its
+    settings.
 
     Raises ConfigError with one line.
     """
@@ -78,7 +85,12 @@ def make_options(
     if not isinstance(topics or {}, Mapping):
         raise ConfigError(f"topics are names and how many partitions, such as {{'orders': 1}}, not {topics!r}")
     for name, partitions in (topics or {}).items():
-        _check_topic(name, partitions)
+        check_topic(name, partitions)
+    begin = None
+    if setup is not None:
+        from minibroker.server.setup import load
+
+        begin = load(str(setup))
     return Options(
         host=host,
         ports=_ports(brokers, port, ports),
@@ -88,11 +100,16 @@ def make_options(
         transaction_version=transaction_version,
         as_version=as_version,
         topics=dict(topics or {}),
-        config={**({"minibroker.not.yet.answers": "true"} if not_yet else {}), **(config or {})},
+        config={
+            **({"minibroker.not.yet.answers": "true"} if not_yet else {}),
+            **(begin.config if begin is not None else {}),
+            **(config or {}),
+        },
         control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,
         metrics=metrics,
         page=page,
+        setup=begin,
     )
 
 
@@ -105,19 +122,9 @@ def behaviour_arguments(options: Options) -> list[str]:
         arguments += ["--as-version", options.as_version]
     for name, partitions in options.topics.items():
         arguments += ["--topic", f"{name}:{partitions}"]
+    if options.setup is not None:
+        arguments += ["--setup", options.setup.path]
     return arguments
-
-
-def _check_topic(name: str, partitions: int) -> None:
-    from minibroker.controller.topics import check_topic_name
-    from minibroker_protocol.errors import ApiError
-
-    if not isinstance(partitions, int) or partitions < 1:
-        raise ConfigError(f"topic {name!r} needs a number of partitions from 1 on, not {partitions!r}")
-    try:
-        check_topic_name(name)
-    except ApiError as error:
-        raise ConfigError(error.message or str(error)) from None
 
 
 def parse_topic(text: str) -> tuple[str, int]:

@@ -19,8 +19,10 @@ from minibroker.config.types import ConfigError
 from minibroker.kernel.addresses import format_address
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
+from minibroker.kernel.deferred import spawn
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.extras import hint, missing
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
 from minibroker.kernel.turns import in_turns
@@ -131,6 +133,12 @@ class Service:
                 self._places = BrokerDisks(self.options, self.settings)
                 self.cluster = self._build(loop)
                 self.cluster.start()
+                if self.options.setup is not None:
+                    from minibroker.kernel.loop_calls import call_in_loop
+                    from minibroker.server.setup import apply
+
+                    begun = spawn(apply(self.options.setup, self.cluster, self.commands.call))
+                    await asyncio.wrap_future(call_in_loop(loop, lambda: begun))
             await self._serve(loop, self.cluster)
             if self.options.control is not None:
                 self._start_control(loop, self.options.control)
@@ -285,7 +293,7 @@ class Service:
             where = self.options.data_dir or "a temporary one"
             inside = f" ({error.filename})" if error.filename else ""
             raise StartError(f"the data directory, {where}, cannot be used: {error.strerror}{inside}") from error
-        except (DirectoryLocked, WrongDirectory, MalformedFile, ApiError) as error:
+        except (DirectoryLocked, WrongDirectory, MalformedFile, ApiError, FaultError) as error:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:

@@ -6,6 +6,9 @@ import io
 import secrets
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +29,7 @@ from minibroker.server.service import Service
 
 KAFKA_PORT, CONTROL_PORT, NETWORK_PORT = 9092, 9094, 29092
 _START_SCRIPT = "/home/minibroker/start.sh"
+_SETUP = "/home/minibroker/setup.toml"
 _READY = r".*Kafka Server started.*"
 
 
@@ -33,7 +37,7 @@ class MinibrokerContainer(DockerContainer, Controlled):
     """A broker in a container; needs the package ``testcontainers``.
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
-    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config, not_yet: as
+    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config, not_yet, setup: as
     `Minibroker` has them. arguments: further ones of `minibroker serve`. Raises ConfigError for invalid options.
     """
 
@@ -47,6 +51,7 @@ class MinibrokerContainer(DockerContainer, Controlled):
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         not_yet: bool = False,
+        setup: str | PathLike[str] | None = None,
         arguments: str = "",
         **options: Any,
     ) -> None:
@@ -57,7 +62,11 @@ class MinibrokerContainer(DockerContainer, Controlled):
             as_version=as_version,
             config=config,
             not_yet=not_yet,
+            setup=None if setup is None else str(setup),
         )
+        self._setup = wanted.setup
+        if wanted.setup is not None:
+            wanted = replace(wanted, setup=replace(wanted.setup, path=_SETUP))
         Service(wanted)  # says what is wrong with it
         super().__init__(image, **options)
         self._token = secrets.token_urlsafe(24)
@@ -103,11 +112,15 @@ class MinibrokerContainer(DockerContainer, Controlled):
         alias = next(iter(self._network_aliases or []), None) or "$(hostname)"
         told = f"HOST://{self.get_bootstrap_server()},NETWORK://{alias}:{NETWORK_PORT}"
         script = f"export KAFKA_ADVERTISED_LISTENERS={told}\nexec /etc/kafka/docker/run\n".encode()
+        files = {_START_SCRIPT: script}
+        if self._setup is not None:
+            files = {_SETUP: Path(self._setup.path).read_bytes(), **files}  # the script last: the broker waits for it
         with io.BytesIO() as archive:
             with tarfile.TarFile(fileobj=archive, mode="w") as tar:
-                entry = tarfile.TarInfo(_START_SCRIPT.lstrip("/"))
-                entry.size, entry.mode = len(script), 0o644
-                tar.addfile(entry, io.BytesIO(script))
+                for path, content in files.items():
+                    entry = tarfile.TarInfo(path.lstrip("/"))
+                    entry.size, entry.mode = len(content), 0o644
+                    tar.addfile(entry, io.BytesIO(content))
             archive.seek(0)
             self.get_wrapped_container().put_archive("/", archive)
 

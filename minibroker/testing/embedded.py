@@ -6,6 +6,7 @@ import asyncio
 import atexit
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ from minibroker.testing import brokers_of_test
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
     from minibroker.kernel.refusals import Refusal
+    from minibroker.server.setup import Setup
     from minibroker.testing.running_cluster import RunningCluster
 
 
@@ -56,7 +58,8 @@ class Minibroker(Controlled):
     clients to wait and ask again wherever Kafka does (minibroker.not.yet.answers). process: run in a child process,
     which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for `requests`.
     metrics: HOST:PORT of a page for Prometheus (docs/reference/metrics.md), port 0 for a free one. page: show what
-    happens in a browser, at `page_url`.
+    happens in a browser, at `page_url`. setup: a TOML file of topics, users, ACLs, rules and the clock, of ``serve
+    --setup``; its rules need not act.
 
     A ``with`` or ``async with`` block that ends without an error raises NeverFired when a rule that was set in it has
     not acted (`Faults.verify`).
@@ -83,6 +86,7 @@ class Minibroker(Controlled):
         record: int = 0,
         metrics: str | None = None,
         page: bool = False,
+        setup: str | PathLike[str] | None = None,
     ) -> None:
         try:
             self._options = make_options(
@@ -100,6 +104,7 @@ class Minibroker(Controlled):
                 not_yet=not_yet,
                 metrics=None if metrics is None else configured_address(metrics, "the address of the metrics"),
                 page=page,
+                setup=None if setup is None else str(setup),
             )
             _check(self._options)  # at once, not only when started
         except ConfigError as error:
@@ -257,6 +262,11 @@ class Minibroker(Controlled):
         if self._record:
             self.control.record(self._record)
         brokers_of_test.started(self)
+
+    @property
+    def setup(self) -> Setup | None:
+        """What the file named by `setup` says."""
+        return self._options.setup
 
     @property
     def records_exchanges(self) -> bool:

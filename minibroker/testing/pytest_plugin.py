@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True  # pytest shows the line of the test
 
 MARKER = "minibroker"
-_NAMES = ("brokers", "semantics", "as_version", "transaction_version", "not_yet")
+_NAMES = ("brokers", "semantics", "as_version", "transaction_version", "not_yet", "setup")
 _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
@@ -61,6 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_const",
         const=True,
         help="tell clients to wait and ask again wherever Kafka does",
+    )
+    group.addoption(
+        "--minibroker-setup", metavar="FILE", help="topics, users, ACLs, rules and the clock (minibroker serve --setup)"
     )
     group.addoption(
         "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
@@ -92,8 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "minibroker(brokers=1, semantics='kafka', as_version=None, transaction_version=2, not_yet=False, config={}, "
-        "faults=[]): the "
+        "minibroker(brokers=1, semantics='kafka', as_version=None, transaction_version=2, not_yet=False, setup=None, "
+        "config={}, faults=[]): the "
         "broker that this test's fixtures give, and rules that are set for it",
     )
     # A copy, as pytest captures what is written to the descriptor itself while a test runs.
@@ -218,6 +221,12 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
     with suppress(pytest.FixtureLookupError):  # pytest -p no:tmpdir
         request.node.stash[_TRACES] = request.getfixturevalue("tmp_path_factory").getbasetemp() / "minibroker"
     broker.control.record(_EXCHANGES_KEPT)
+    if broker.setup is not None:
+        broker.faults.clear()  # counts begin anew
+        for rule in broker.setup.rules:
+            broker.faults.inject(**{"api": None, **rule}, expected=False)
+        if broker.setup.clock_frozen:
+            broker.clock.freeze()
     for marker in request.node.iter_markers(MARKER):
         for fault in marker.kwargs.get("faults", []):
             broker.faults.inject(**fault)

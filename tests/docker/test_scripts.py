@@ -48,6 +48,11 @@ def test_the_protocol_of_the_port_without_listeners(tmp_path: Path) -> None:
     assert "KAFKA_LISTENERS=SASL_SSL://0.0.0.0:9092" in lines
 
 
+def test_a_setup_file_is_named(tmp_path: Path) -> None:
+    lines = started(tmp_path, MINIBROKER_SETUP="/with a space.toml")
+    assert lines[lines.index("--setup") + 1] == "/with a space.toml"
+
+
 def test_variables_of_the_image(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n")
     lines = started(

@@ -212,7 +212,7 @@ def test_the_names_of_the_api() -> None:
 
 NAMES = {
     "Minibroker": """
-        bootstrap_servers cluster control metrics_url page_url records_exchanges refusals start stop
+        bootstrap_servers cluster control metrics_url page_url records_exchanges refusals setup start stop
     """,
     "Controlled": """
         clock committed committed_async control faults hang_transaction hang_transaction_async records records_async

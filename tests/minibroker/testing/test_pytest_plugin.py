@@ -492,3 +492,25 @@ def test_a_test_that_hangs_says_what_its_brokers_wait_for(pytester: pytest.Pytes
     ]
     result.stderr.fnmatch_lines(lines)
     result.stdout.fnmatch_lines(["*minibroker: what it waited for*", *lines])
+
+
+def test_a_setup_file_holds_for_every_test(pytester: pytest.Pytester) -> None:
+    """Its rules and clock are set anew for each test, and its rules need not act."""
+    pytester.makefile(
+        ".toml", setup='topics = { orders = 2 }\nclock = { frozen = true }\n[[rules]]\napi = "EndTxn"\naction = "close"'
+    )
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_each(minibroker, number):
+            assert len(minibroker.control.describe()["topics"]["orders"]) == 2
+            assert len(minibroker.faults.list()) == 1
+            assert minibroker.clock.frozen
+            minibroker.clock.unfreeze()
+        """,
+        "--minibroker-setup=setup.toml",
+    )
+    result.assert_outcomes(passed=2)
