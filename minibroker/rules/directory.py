@@ -147,5 +147,5 @@ def _as_file_finding(one: r.Finding, name: str) -> Finding:
     offset = one.first_offset if one.first_offset >= 0 else None
     position = one.position if one.position >= 0 else None
     # A file's reader names it, as every line about it does.
-    message = one.message.removeprefix(one.file).removeprefix(": ") if one.file else one.message
+    message = one.message.removeprefix(one.file).lstrip(",: ") if one.file else one.message
     return Finding(one.rule, one.file or name, message, position, offset, one.severity)

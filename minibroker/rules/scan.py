@@ -137,11 +137,11 @@ def scan_file(disk: Disk, facts: r.LogFacts, path: str, *, depth: str = RECORDS)
     if path.endswith(".log"):
         yield from scan_log(disk, facts, path, depth)
     elif path.endswith(".txnindex"):
-        yield from index_rows(facts.log, path, disk.read_bytes(path))
+        yield from index_rows(facts, path, disk.read_bytes(path))
     elif path.endswith(SNAPSHOT_SUFFIX):
-        yield from snapshot_rows(facts.log, path, disk.read_bytes(path))
+        yield from snapshot_rows(facts, path, disk.read_bytes(path))
     elif path.endswith("/" + LEADER_EPOCH):
-        yield from epoch_rows(facts.log, path, disk.read_bytes(path))
+        yield from epoch_rows(facts, path, disk.read_bytes(path))
 
 
 def base_of(path: str) -> int:
@@ -149,24 +149,27 @@ def base_of(path: str) -> int:
     return int(path.rpartition("/")[2][:20])
 
 
-def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.LogFault]:
-    """The entries of a `.txnindex` file, or what is wrong with it."""
+def index_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.LogFault]:
+    """The entries of a `.txnindex` file, or what is wrong with it. Opening a directory that was not closed makes those
+    of the segments above the recovery point anew (LogSegment.recover)."""
     try:
         for entry in txn_index.TxnIndex.decode(data, base_of(path), path):
             yield r.AbortedTxn(
-                log, path, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
+                facts.log, path, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
             )
     except Malformed as error:
-        yield r.LogFault(log, path, r.NONE, r.NONE, r.NONE, "abort-index", str(error), readable=True)
+        mended = not facts.clean and base_of(path) >= facts.recovery_point
+        nowhere = r.NONE, r.NONE, r.NONE
+        yield r.LogFault(facts.log, path, *nowhere, "abort-index", str(error), readable=True, mended=mended)
 
 
-def epoch_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.EpochStart | r.LogFault]:
+def epoch_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.EpochStart | r.LogFault]:
     """The entries of a `leader-epoch-checkpoint`, or what is wrong with it."""
     try:
         for epoch, offset in LeaderEpochCache.decode(data, path).entries:
-            yield r.EpochStart(log, path, epoch, offset)
+            yield r.EpochStart(facts.log, path, epoch, offset)
     except Malformed as error:
-        yield r.LogFault(log, path, r.NONE, r.NONE, r.NONE, "epoch-checkpoint", str(error), readable=True)
+        yield r.LogFault(facts.log, path, r.NONE, r.NONE, r.NONE, "epoch-checkpoint", str(error), readable=True)
 
 
 def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.LogFault]:
@@ -181,14 +184,18 @@ def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault
         )
 
 
-def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r.LogFault]:
-    """The entries of a `.snapshot` file, or what is wrong with it."""
+def snapshot_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.Snapshot | r.LogFault]:
+    """The entries of a `.snapshot` file, or what is wrong with it.
+
+    It is written in place when a segment is rolled, and synced before the recovery point reaches it: a kill or a power
+    loss may leave a part of one that lies above. Opening deletes it (ProducerStateManager.loadFromSnapshot).
+    """
+    log, base = facts.log, base_of(path)
     try:
         entries = decode_snapshot(data, path)
     except Malformed as error:
-        yield r.LogFault(
-            log, path, r.NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True
-        )
+        mended = not facts.clean and base > facts.recovery_point
+        yield r.LogFault(log, path, r.NONE, base, base, "producer-snapshot", str(error), readable=True, mended=mended)
         return
     rows = []
     for entry in entries:
@@ -205,7 +212,7 @@ def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r
                 entry.current_txn_first_offset,
             )
         )
-    yield r.Snapshot(log, path, base_of(path), tuple(rows))
+    yield r.Snapshot(log, path, base, tuple(rows))
 
 
 def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
@@ -371,21 +372,29 @@ class _TxnJudge:
             of_epoch = [t for t in marked if t.marker_epoch == epoch]
             if not whole:
                 of_epoch = _fitting(wanted, of_epoch)
-            some = _some_of(wanted, of_epoch) if compacted else None
-            if some is not None and of_epoch:
-                pairing.pairs.extend(zip(some, of_epoch, strict=True))
-            else:
-                self._align(wanted, of_epoch, whole, pairing)
+            pairs = _by_time(wanted, of_epoch, known=self._known.whole)
+            if pairs and compacted:
+                pairing.pairs.extend(pairs)
+                continue
+            best = self._align(wanted, of_epoch, whole)
+            if best.breaches and of_epoch and pairs is not None:
+                from_start = whole or len(pairs) < len(of_epoch)
+                by_time = _Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), [], [])
+                best = min(best, by_time, key=lambda one: (one.breaches, _misplaced(one.pairs, wanted)))
+            pairing.pairs.extend(best.pairs)
+            pairing.missing.extend(best.missing)
+            pairing.extra.extend(best.extra)
         missing, extra = pairing.missing, pairing.extra
         while missing and extra and missing[0].outcome == extra[0].outcome:
             pairing.other_epoch.append((missing.pop(0), extra.pop(0)))
         return pairing
 
-    def _align(self, wanted: list[Decision], marked: list[r.Transaction], whole: bool, pairing: _Pairing) -> None:
+    def _align(self, wanted: list[Decision], marked: list[r.Transaction], whole: bool) -> _Pairing:
         """Pairs decisions and markers of one epoch in order, and adds what is left of each.
 
         What was deleted or compacted is missing at the beginning. A marker may be written twice (KAFKA-19999).
         """
+        pairs, missing = [], []
         if not whole and len(wanted) > len(marked):
             newest = [d for d in wanted[-1:] if not marked]
             wanted = newest or wanted[len(wanted) - len(marked) :]
@@ -394,10 +403,10 @@ class _TxnJudge:
         rest = list(marked)
         for number, decision in enumerate(wanted):
             if not rest:
-                pairing.missing.extend(wanted[number:])
+                missing = wanted[number:]
                 break
             txn = rest.pop(0)
-            pairing.pairs.append((decision, txn))
+            pairs.append((decision, txn))
             following = wanted[number + 1 :]
             while rest and len(rest) > len(following) and _repeats(rest[0], txn):
                 if (
@@ -407,16 +416,17 @@ class _TxnJudge:
                 ):
                     break  # written after the next decision, so it may well be that one's
                 rest.pop(0)
-        pairing.extra.extend(rest)
+        return _Pairing(pairs, missing, rest, [])
 
     def _lawful(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction], *, read_later: bool) -> _Pairing:
         """The pairing without decisions and markers that may lawfully have no counterpart. `read_later`: the log was
         read after the coordinator's, so it has the markers of every complete decision, and may have others."""
+        certain = [] if fact.cleaned_offset else _after_the_first(pairing)
         missing = [
             decision
             for decision in pairing.missing
             if (self._due(decision, fact) or (read_later and decision.complete))
-            and (fact.whole or _opened(decision, found) or _by_hand(decision, found))
+            and (fact.whole or decision in certain or _opened(decision, found) or _by_hand(decision, found))
         ]
         extra = pairing.extra if self._known.whole else []
         if read_later:
@@ -757,19 +767,57 @@ def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list
     return found[::-1]
 
 
-def _some_of(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[Decision] | None:
-    """The newest decisions that the markers of a compacted log may be of, in order; None if they fit none. The cleaner
-    takes the marker of a transaction that has no batch left, wherever it lies (CleanedTransactionMetadata)."""
-    found: list[Decision] = []
+def _by_time(
+    wanted: Sequence[Decision], marked: Sequence[r.Transaction], *, known: bool
+) -> list[tuple[Decision, r.Transaction]] | None:
+    """Each marker beside the newest decision that it may be of, in order; None if one fits none.
+
+    Kafka drops the marker of a partition that has no leader, and the cleaner takes that of a transaction that has no
+    batch left, wherever it lies (CleanedTransactionMetadata): so the decisions beside the markers need not follow one
+    another. Of a marker that is written twice (KAFKA-19999) the first stands. Markers before all decisions are left
+    out unless every decision is `known`.
+    """
+    if not wanted:
+        return None
+    pairs: list[tuple[Decision, r.Transaction]] = []
     rest = len(wanted)
     for txn in reversed(marked):
-        rest -= 1
-        while rest >= 0 and not _may_be_of(txn, wanted[rest], wanted[rest + 1 : rest + 2]):
-            rest -= 1
-        if rest < 0:
-            return None
-        found.append(wanted[rest])
-    return found[::-1]
+        number = rest - 1
+        while number >= 0 and not _may_be_of(txn, wanted[number], wanted[number + 1 : number + 2]):
+            number -= 1
+        if number < 0 and pairs and _repeats(pairs[-1][1], txn) and _may_be_of(txn, pairs[-1][0], ()):
+            pairs[-1] = pairs[-1][0], txn
+            continue
+        if number < 0:
+            if known or txn.end_timestamp > wanted[0].timestamp + CLOCKS_MS:
+                return None
+            break
+        pairs.append((wanted[number], txn))
+        rest = number
+    return pairs[::-1]
+
+
+def _unpaired(
+    wanted: Sequence[Decision], pairs: Sequence[tuple[Decision, r.Transaction]], *, from_start: bool
+) -> list[Decision]:
+    """The decisions without a marker; those before the first marker only where the log goes back as far."""
+    paired = {id(decision) for decision, _ in pairs}
+    first = 0 if from_start else next(number for number, one in enumerate(wanted) if id(one) in paired)
+    return [one for one in wanted[first:] if id(one) not in paired]
+
+
+def _after_the_first(pairing: _Pairing) -> list[Decision]:
+    """Decisions without a marker that came after one whose marker is there, so retention did not take theirs."""
+    first = min((one.timestamp for one, txn in pairing.pairs if txn.end_timestamp >= one.timestamp), default=None)
+    return [one for one in pairing.missing if first is not None and first < one.timestamp]
+
+
+def _misplaced(pairs: Iterable[tuple[Decision, r.Transaction]], wanted: Sequence[Decision]) -> int:
+    """How many markers were, by their clock, written before their decision or after the following one."""
+    until = {id(one): following.timestamp for one, following in pairwise(wanted)}
+    return sum(
+        not decision.timestamp <= txn.end_timestamp <= until.get(id(decision), r.EVERYTHING) for decision, txn in pairs
+    )
 
 
 def _may_be_of(txn: r.Transaction, decision: Decision, following: Sequence[Decision]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.rules.rows import Log, LogFault, LogStart
+from minibroker.rules.rows import Log, LogFacts, LogFault, LogStart
 from minibroker.rules.scan import RECORDS, Row, base_of, epoch_rows, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
 from minibroker_pipeline.headers import Block, FileRows, HeaderScan, scan_bytes
@@ -66,11 +66,11 @@ def read_part(
         return read._replace(rows=[_moved(row, origin) for row in read.rows]) if origin else read
     content = files.read(part.path, part.start, part.stop)
     rows_of = next(rows_of for suffix, rows_of in _ROWS_OF.items() if part.path.endswith(suffix))
-    rows: list[Row] = list(rows_of(part.facts.log, part.path, content))
+    rows: list[Row] = list(rows_of(part.facts, part.path, content))
     return FileRows(rows, 0, 0, len(content))
 
 
-_ROWS_OF: dict[str, Callable[[Log, str, bytes], Iterator[Any]]] = {
+_ROWS_OF: dict[str, Callable[[LogFacts, str, bytes], Iterator[Any]]] = {
     TXN_INDEX_SUFFIX: index_rows,
     SNAPSHOT_SUFFIX: snapshot_rows,
     LEADER_EPOCH: epoch_rows,

@@ -109,7 +109,7 @@ def _around(plan: Plan, logs: Sequence[Part], low: int, high: int) -> Iterator[s
 
 def _aborted(plan: Plan, part: Part, low: int, high: int) -> Iterator[str]:
     assert not isinstance(plan.files, Topics)
-    for row in index_rows(part.facts.log, part.path, plan.files.read(part.path)):
+    for row in index_rows(part.facts, part.path, plan.files.read(part.path)):
         if isinstance(row, AbortedTxn) and row.first_offset <= high and row.last_offset >= low:
             yield (
                 f"{part.path} aborted: {row.first_offset}-{row.last_offset} producer_id: {row.producer_id} "
@@ -119,7 +119,7 @@ def _aborted(plan: Plan, part: Part, low: int, high: int) -> Iterator[str]:
 
 def _producers(plan: Plan, part: Part) -> Iterator[str]:
     assert not isinstance(plan.files, Topics)
-    for row in snapshot_rows(part.facts.log, part.path, plan.files.read(part.path)):
+    for row in snapshot_rows(part.facts, part.path, plan.files.read(part.path)):
         if isinstance(row, LogFault):
             yield f"{part.path} {row.message}"
         else:

@@ -156,7 +156,12 @@ def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
         if suffix == ".log" and name[:20].isdecimal() and int(name[:20]) > LARGEST_OFFSET:
             yield Finding(DATA_DIRECTORY, path, "its name has an offset that no log reaches")
         if suffix in _INDEX_RULES and name[:20] + ".log" not in known:
-            yield Finding(_INDEX_RULES[suffix], path, "an index of no log")
+            # Of a segment that is deleted, the log is renamed first (LogSegment.changeFileSuffixes).
+            if name[:20] + ".log.deleted" in known:
+                reason = "its log is deleted; opening the log removes both"
+                yield Finding(_INDEX_RULES[suffix], path, reason, severity=NOTICE)
+            else:
+                yield Finding(_INDEX_RULES[suffix], path, "an index of no log")
     if not any(name.endswith(".log") and name[:20].isdecimal() for name in known):
         yield Finding(DATA_DIRECTORY, directory, "no .log file", severity=NOTICE)
 

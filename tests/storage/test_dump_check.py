@@ -389,6 +389,14 @@ def test_small_files_that_contradict_the_log(name: str, content: bytes, reason: 
     assert any(re.search(reason, finding.message) for finding in found), found
 
 
+def test_a_segment_that_is_just_deleted() -> None:
+    """A Kafka 4.4.0 that was stopped by a signal after the first of its renames (LogSegment.changeFileSuffixes)."""
+    disk = kafka("plain-0")
+    for suffix in ("log.deleted", "index", "timeindex"):
+        disk.write_atomic(f"plain-0/{7:020d}.{suffix}", b"")
+    assert errors(disk) == []
+
+
 def test_a_snapshot_that_is_not_what_the_log_says() -> None:
     disk = kafka("rolled-0")
     name = f"rolled-0/{46:020d}.snapshot"

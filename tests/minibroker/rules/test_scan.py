@@ -8,7 +8,16 @@ from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.records import record_of, tombstone_of
 from minibroker.coordinators.transactions.states import PREPARE_ABORT
 from minibroker.rules import rows as r
-from minibroker.rules.scan import CHECKSUMS, HEADERS, RECORDS, batch_fault, control_rows, coordinator_rows
+from minibroker.rules.scan import (
+    CHECKSUMS,
+    HEADERS,
+    RECORDS,
+    batch_fault,
+    control_rows,
+    coordinator_rows,
+    index_rows,
+    snapshot_rows,
+)
 from minibroker_protocol.records import (
     BatchHeader,
     Record,
@@ -111,3 +120,21 @@ def test_a_state_has_the_same_row_in_every_version_and_layout() -> None:
     assert [(one["type"], one.get("version")) for one in shown] == [
         ("TransactionLog", 0), ("TransactionLog", 1), ("LiteralTransactionLog", 1), ("TransactionLog", None)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("clean", "recovery_point", "snapshot", "index"),
+    [(False, 39, True, True), (False, 40, False, True), (False, 41, False, False), (True, 0, False, False)],
+)
+def test_a_kill_may_leave_a_part_of_a_file_above_the_recovery_point(
+    clean: bool, recovery_point: int, snapshot: bool, index: bool
+) -> None:
+    """A snapshot at the recovery point was synced before it; the index of a segment that begins there is made anew.
+    An empty snapshot is what a Kafka 4.4.0 left that was killed while it rolled a segment."""
+    facts = r.LogFacts(LOG, clean=clean, recovery_point=recovery_point)
+    (fault,) = snapshot_rows(facts, f"{40:020}.snapshot", b"")
+    assert isinstance(fault, r.LogFault)
+    assert (fault.rule, fault.first_offset, fault.mended) == ("producer-snapshot", 40, snapshot)
+    (fault,) = index_rows(facts, f"{40:020}.txnindex", bytes(3))
+    assert isinstance(fault, r.LogFault)
+    assert (fault.rule, fault.mended) == ("abort-index", index)
