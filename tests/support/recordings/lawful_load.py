@@ -7,10 +7,15 @@ and size, DeleteRecords, policies that change, moves between log directories, el
 deleted, kills and clean stops. At each point both brokers get SIGSTOP, their directories are copied, and `check` and
 `audit` read the copy.
 
-Kafka itself drops markers (docs/explanation/what-kafka-does.md), so a finding is explained where it names a
-transactional id for which a read_committed consumer disagrees with the load's journal in the end, or the first record
-of a transaction whose end its client was never told: a kill took the answer, and the next transaction decides about its
-records. Of an id with such an end a marker may be missing where the transaction has no record.
+Kafka itself drops markers (docs/explanation/what-kafka-does.md), and a coordinator that is elected while a transaction
+ends sends its markers again, whatever the producer has begun since (KAFKA-19999). So a finding is explained where it
+
+- covers a record of which a read_committed consumer disagrees with the journal in the end,
+- covers a record of a transaction that its coordinator ended on this partition while a broker was down, so that the
+  producer's next transaction decides about it, or is the missing marker of one,
+- is about a marker that an older coordinator sent while the present one had not decided the transaction yet.
+
+The journal, and when brokers were down, are in journal.json beside the copies.
 
 Needs Maven and confluent-kafka.
 """
@@ -30,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,7 +48,11 @@ from real_kafka import RealKafka
 from write_healthy import Wire
 
 from minibroker.cli import main as minibroker
+from minibroker.rules.rows import TRANSACTION_STATE, Log, LogFacts, Marker, Run, TxnState
+from minibroker.rules.scan import HEADERS, RECORDS, Row, scan_file
+from minibroker.rules.txn_rules import Decision, read_coordinators
 from minibroker_protocol import messages as m
+from minibroker_storage.os_disk import OsDisk
 
 SETTINGS = """
 offsets.topic.num.partitions=2
@@ -80,6 +89,10 @@ TOPICS: dict[str, tuple[int, int, dict[str, str]]] = {
 """name -> (partitions, replicas, configs)."""
 WHOLE = ("kept", "moving")
 """Topics that nothing is ever taken from but by DeleteRecords."""
+ELECTED_MS = 5_000
+"""So long after the start of a broker all partitions have a leader again."""
+WRITTEN_BEFORE_MS = 10_000
+"""So long, the transaction's timeout, before a transaction begins at its coordinator its client may have made a record of it."""
 PROGRESS = 25
 """Transactions that end between two points, at least."""
 COMMIT, ABORT, UNKNOWN = "commit", "abort", "unknown"
@@ -88,20 +101,32 @@ Place = tuple[str, int, int]
 
 
 @dataclass
+class Known:
+    """A transaction as its client knows it: when it was under way (ms), the records that were acknowledged, and how it
+    ended, which is UNKNOWN where the client was not told."""
+
+    name: str
+    began: int
+    ended: int
+    places: list[Place]
+    outcome: str
+
+
+@dataclass
 class Journal:
-    """What each transactional id knows of its transactions. records: those that were acknowledged, by outcome, which is
-    UNKNOWN where the client was not told."""
+    """transactions: all that ended. down: when a broker was down (ms), or its partitions still without a leader."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    ended: int = 0
-    records: dict[str, dict[Place, str]] = field(default_factory=dict)
-    ends: dict[str, set[str]] = field(default_factory=dict)
+    transactions: list[Known] = field(default_factory=list)
+    down: list[tuple[int, int]] = field(default_factory=list)
 
-    def end(self, name: str, places: list[Place], outcome: str) -> None:
+    @property
+    def ended(self) -> int:
+        return len(self.transactions)
+
+    def end(self, transaction: Known) -> None:
         with self.lock:
-            self.ended += 1
-            self.ends.setdefault(name, set()).add(outcome)
-            self.records.setdefault(name, {}).update(dict.fromkeys(places, outcome))
+            self.transactions.append(transaction)
 
 
 class Client(threading.Thread):
@@ -137,7 +162,7 @@ class Load:
             "1b": Path(f"{first.directory}/data-b"),
             "2": Path(f"{second.directory}/data"),
         }
-        self.said: list[str] = []
+        self._down_since = 0
 
     def start(self) -> None:
         for broker in self.brokers:
@@ -172,9 +197,11 @@ class Load:
     # -- what happens between two points ---------------------------------------------------------------------------
 
     def kill(self, index: int) -> None:
+        self._down_since = now_ms()
         self.brokers[index].kill()
 
     def stop(self, index: int) -> None:
+        self._down_since = now_ms()
         self.brokers[index].stop()
 
     def restart(self) -> None:
@@ -182,6 +209,7 @@ class Load:
             if broker.process is not None and broker.process.poll() is not None:
                 broker.start()
                 broker.wait()
+                self.journal.down.append((self._down_since, now_ms() + ELECTED_MS))
 
     def delete_records(self) -> None:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "-", "log_level": 0})
@@ -268,19 +296,8 @@ class Load:
         for path in target.glob("*/__cluster_metadata-0/*index"):
             path.unlink()
 
-    def left(self) -> set[Place]:
-        """Records of transactions whose end their clients were not told."""
-        with self.journal.lock:
-            known = self.journal.records.values()
-            return {place for records in known for place, outcome in records.items() if outcome == UNKNOWN}
-
-    def untold(self) -> set[str]:
-        """Transactional ids that were not told the end of a transaction."""
-        with self.journal.lock:
-            return {name for name, ends in self.journal.ends.items() if UNKNOWN in ends}
-
-    def disagreements(self) -> dict[str, list[str]]:
-        """Transactional ids of which a read_committed consumer sees something else than the journal says."""
+    def disagreements(self) -> dict[Place, str]:
+        """Records of which a read_committed consumer sees something else than the journal says."""
         self.over.set()
         for thread in threading.enumerate():
             if isinstance(thread, Client):
@@ -308,17 +325,15 @@ class Load:
             elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 open_places.discard((message.topic(), message.partition()))
         reader.close()
-        found: dict[str, list[str]] = {}
-        for name, records in self.journal.records.items():
-            for place, outcome in records.items():
-                topic, partition, offset = place
+        found: dict[Place, str] = {}
+        for known in self.journal.transactions:
+            for record in known.places:
+                topic, partition, offset = record
                 if topic not in TOPICS or offset < starts[topic, partition]:
                     continue
-                wrong = (outcome == ABORT and place in seen) or (
-                    outcome == COMMIT and topic in WHOLE and place not in seen
-                )
-                if wrong:
-                    found.setdefault(name, []).append(f"{topic}-{partition}@{offset}: {outcome}")
+                lost = known.outcome == COMMIT and topic in WHOLE and record not in seen
+                if lost or (known.outcome == ABORT and record in seen):
+                    found[record] = f"{known.name}, {known.outcome}"
         return found
 
 
@@ -334,11 +349,11 @@ def transactions(client: Client, *, offsets: bool = False) -> None:
     producer.init_transactions(60)
     while not load.over.is_set():
         places: list[Place] = []
-        outcome = UNKNOWN
+        began, outcome = now_ms(), UNKNOWN
         try:
             outcome = one_transaction(client, producer, places, offsets=offsets)
         finally:
-            load.journal.end(client.name, places, outcome)
+            load.journal.end(Known(client.name, began, now_ms(), places, outcome))
 
 
 def one_transaction(client: Client, producer: confluent_kafka.Producer, places: list[Place], *, offsets: bool) -> str:
@@ -399,6 +414,10 @@ def plain(client: Client) -> None:
 # -- judging ---------------------------------------------------------------------------------------------------------
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def patiently(done: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not done():
@@ -422,15 +441,74 @@ def errors_of(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def explained(error: dict[str, Any], names: Mapping[str, object], untold: set[str], left: set[Place]) -> bool:
-    """Whether the load knows better, see the top of this module."""
-    name = error.get("transactional_id")
-    if name in names or (name in untold and error["rule"] == "torn-transaction" and error["first_offset"] < 0):
-        return True
-    log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
-    topic, _, partition = log.rpartition("-")
-    offsets = {int(number) for number in re.findall(r"\d+", error["message"])} | {error.get("first_offset", -1)}
-    return any((topic, int(partition or 0), offset) in left for offset in offsets)
+class Evidence:
+    """What the load knows of Kafka's own losses, see the top of this module."""
+
+    def __init__(self, journal: Journal, disagreements: Mapping[Place, str]) -> None:
+        self._disagreements = disagreements
+        self._down = journal.down
+        self._decisions: set[Decision] = set()
+
+    def learn(self, folder: Path) -> None:
+        """Take what the coordinators decided by a copy; a later one may have lost it to the cleaner."""
+        states = [
+            row
+            for partition in range(2)
+            for row in rows_of(folder, TRANSACTION_STATE, partition, RECORDS)
+            if isinstance(row, TxnState)
+        ]
+        self._decisions |= set(read_coordinators(states, whole=False).decisions)
+
+    def explains(self, folder: Path, error: dict[str, Any]) -> bool:
+        log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
+        topic, _, number = log.rpartition("-")
+        partition = int(number or 0)
+        decisions = [one for one in self._decisions if (topic, partition) in one.partitions]
+        dropped = [one for one in decisions if any(since <= one.timestamp <= to for since, to in self._down)]
+        first, last = error.get("first_offset", -1), error.get("last_offset", -1)
+        if first < 0 and "no marker" in error["message"]:
+            return any(one.transactional_id == error["transactional_id"] for one in dropped)
+        offsets = {*range(first, last + 1), *map(int, re.findall(r"offset (\d+)", error["message"]))}
+        if any((topic, partition, offset) in self._disagreements for offset in offsets):
+            return True
+        rows = list(rows_of(folder, topic, partition, HEADERS))
+        covered = [
+            row for row in rows if isinstance(row, Run) and offsets & {*range(row.first_offset, row.last_offset + 1)}
+        ]
+        markers = [row for row in rows if isinstance(row, Marker) and row.offset in offsets]
+        return any(_may_be_in(run, one) for run in covered for one in dropped) or any(
+            _is_stale(marker, one) for marker in markers for one in decisions
+        )
+
+
+def rows_of(folder: Path, topic: str, partition: int, depth: str) -> Iterator[Row]:
+    """The rows of every replica of a partition in a copy."""
+    for root in folder.iterdir():
+        disk, name = OsDisk(str(root)), f"{topic}-{partition}"
+        facts = LogFacts(Log(root.name, topic, partition))
+        for file in disk.list(name) if (root / name).is_dir() else ():
+            if file.endswith(".log"):
+                yield from scan_file(disk, facts, f"{name}/{file}", depth=depth)
+
+
+def _may_be_in(run: Run, decision: Decision) -> bool:
+    """Whether the batch may be of the transaction. Its time is the client's, who writes before the coordinator knows
+    of the partition and after it for as long as the transaction is open."""
+    since = decision.start_timestamp - WRITTEN_BEFORE_MS
+    return (
+        run.producer_id == decision.producer_id
+        and decision.data_epoch in (run.producer_epoch, -1)
+        and since <= run.last_timestamp <= decision.timestamp
+    )
+
+
+def _is_stale(marker: Marker, decision: Decision) -> bool:
+    """Whether the marker was written within a transaction that was not decided yet, by an older coordinator."""
+    return (
+        marker.producer_id == decision.producer_id
+        and decision.start_timestamp <= marker.timestamp < decision.timestamp
+        and marker.coordinator_epoch < decision.leader_epoch
+    )
 
 
 @dataclass
@@ -439,7 +517,7 @@ class Result:
 
     errors: int
     unexplained: list[str]
-    disagreements: dict[str, list[str]]
+    disagreements: dict[Place, str]
 
 
 def run(points: int, seed: int, keep: Path, say: Callable[[str], None] = print) -> Result:
@@ -454,14 +532,18 @@ def run(points: int, seed: int, keep: Path, say: Callable[[str], None] = print) 
             copied.append((folder, what))
             say(f"{number}: {what}, {load.journal.ended} transactions")
             load.restart()
-        disagreements, untold, left = load.disagreements(), load.untold(), load.left()
+        disagreements = load.disagreements()
     finally:
         load.close()
+    known = [asdict(one) for one in load.journal.transactions]
+    (keep / "journal.json").write_text(json.dumps({"transactions": known, "down": load.journal.down}))
+    evidence = Evidence(load.journal, disagreements)
     errors, unexplained = 0, []
     for folder, what in copied:
+        evidence.learn(folder)
         found = errors_of(folder)
         errors += len(found)
-        new = [one for one in found if not explained(one, disagreements, untold, left)]
+        new = [one for one in found if not evidence.explains(folder, one)]
         unexplained += [f"{folder.name} ({what}): {json.dumps(one)}" for one in new]
         say(f"{folder.name}: {what}: {len(found)} errors, {len(new)} unexplained")
         if not new:
@@ -478,8 +560,8 @@ def main() -> int:
     keep = arguments.keep or Path(tempfile.mkdtemp(prefix="lawful-"))
     keep.mkdir(parents=True, exist_ok=True)
     result = run(arguments.points, arguments.seed, keep, lambda line: print(line, flush=True))
-    for name, places in result.disagreements.items():
-        print(f"journal and consumer disagree: {name}: {len(places)}, {places[0]}")
+    for (topic, partition, offset), known in result.disagreements.items():
+        print(f"journal and consumer disagree: {topic}-{partition}@{offset}: {known}")
     for line in result.unexplained[:50]:
         print(line)
     print(f"{result.errors} errors, {len(result.unexplained)} unexplained; copies with errors: {keep}")
