@@ -304,6 +304,13 @@ SERVING: Final = (
         "if True:",
     ),
     Defect(
+        "missing-partition-is-led-elsewhere",
+        "a partition that does not exist is unknown, not led by another broker",
+        "minibroker.broker.broker:Broker._not_here",
+        "if self.image.partition(topic, index) is None:",
+        "if False:",
+    ),
+    Defect(
         "unsupported-api-versions-closes",
         "ApiVersions of an unknown version is answered with the broker's own range",
         "minibroker.requests.dispatch:Dispatcher.dispatch",
