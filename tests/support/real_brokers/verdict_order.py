@@ -2,7 +2,7 @@
 
     verdict_order.py [--seed N] [NAME …]
 
-Every scenario alone, then two whole runs in a shuffled order, on each broker: `minibroker`, `kfake`, `kafka-4.4.0`. A
+Every scenario alone, then two whole runs in a shuffled order, on each broker: `minibroker`, `kfake`, `tansu`, `kafka-4.4.0`. A
 scenario alone has a fresh broker; with Kafka, whose start takes long, the broker for itself. Prints every scenario
 whose outcome or weight is not always the same, and ends with 1 if there is one.
 """
@@ -33,7 +33,7 @@ from minibroker_lab.conformance.schedule import run_all
 
 JOBS = 4
 SHUFFLED = 2
-SUBJECTS = ("minibroker", "kfake", "kafka-4.4.0")
+SUBJECTS = ("minibroker", "kfake", "tansu", "kafka-4.4.0")
 _EXPIRY = ("transactional.id.expiration.ms", "producer.id.expiration.ms")
 PROMPT = {name: value for name, value in SETTINGS.items() if name not in _EXPIRY}
 """Transactions time out soon; nothing is forgotten meanwhile."""
@@ -77,7 +77,7 @@ def _shuffled(scenarios: Sequence[Scenario], seed: int) -> list[Scenario]:
 
 @contextmanager
 def _runner(name: str) -> Iterator[Run]:
-    if name != "kfake":
+    if name not in PEERS:
         running = {"minibroker": _minibroker, "kafka-4.4.0": _kafka}[name]
         yield lambda scenarios, jobs: _ran(running, scenarios, jobs)
         return

@@ -92,7 +92,7 @@ WHOLE = ("kept", "moving")
 ELECTED_MS = 5_000
 """So long after the start of a broker all partitions have a leader again."""
 WRITTEN_BEFORE_MS = 10_000
-"""So long, the transaction's timeout, before a transaction begins at its coordinator its client may have made a record of it."""
+"""A record may be so much older than its transaction is for the coordinator: the transaction's timeout."""
 PROGRESS = 25
 """Transactions that end between two points, at least."""
 COMMIT, ABORT, UNKNOWN = "commit", "abort", "unknown"
