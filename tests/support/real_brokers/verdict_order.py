@@ -2,9 +2,9 @@
 
     verdict_order.py [--seed N] [NAME …]
 
-Every scenario alone, then two whole runs in a shuffled order, on each broker: `minibroker`, `kfake`, `tansu`, `kafka-4.4.0`. A
-scenario alone has a fresh broker; with Kafka, whose start takes long, the broker for itself. Prints every scenario
-whose outcome or weight is not always the same, and ends with 1 if there is one.
+Every scenario alone, then two whole runs in a shuffled order, on each broker: `minibroker`, `kfake`, `tansu`,
+`kafka-4.4.0`. A scenario alone has a fresh broker; with Kafka, whose start takes long, the broker for itself. Prints
+every scenario whose outcome or weight is not always the same, and ends with 1 if there is one.
 """
 
 from __future__ import annotations
