@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
 import re
+import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,8 +36,11 @@ if of_modules := getattr(providers, "_get_local_constants", None):
 
 HANGING_SECONDS = 300  # the slowest takes some seconds, on a machine that does nothing else
 MOST_PROCESSES = 8  # each collects every test
+BEFORE = pytest.StashKey[tuple[list[int], int, bool, list[logging.Handler]]]()
 TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
 """Directories in which every test has a marker that the default tests leave out; tests/test_architecture.py looks."""
+LEFT_OUT = set(re.findall(r"not (\w+)", PROJECT["tool"]["pytest"]["ini_options"]["addopts"]))
+"""Markers of tests that are not default tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,13 +67,47 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         config.option.numprocesses = min((3 * cores + 1) // 2, MOST_PROCESSES)
         config.option.dist = "worksteal"
+        if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+            _compile_elsewhere(config)
+
+
+def _compile_elsewhere(config: pytest.Config) -> None:
+    """PYTHONDONTWRITEBYTECODE keeps directories as they are, and lets each process compile all that it imports: with
+    the children that tests start, a third of the time. What is compiled is written, but to a directory that ends with
+    the tests."""
+    directory = tempfile.mkdtemp(prefix="minibroker-compiled-")
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    for name, value in (("PYTHONDONTWRITEBYTECODE", ""), ("PYTHONPYCACHEPREFIX", directory)):
+        config.add_cleanup(functools.partial(_set, name, os.environ.get(name)))
+        _set(name, value)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The default tests read no directory of which they take nothing: that costs as much as many tests."""
+    return True if collection_path in TIERS and _are_default(config) else None
+
+
+def _are_default(config: pytest.Config) -> bool:
     # A worker is given what is in `testpaths` as arguments.
-    default = config.args == config.getini("testpaths") and config.option.markexpr == config.getini("addopts")[-1]
-    return True if default and collection_path in TIERS else None
+    return config.args == config.getini("testpaths") and config.option.markexpr == config.getini("addopts")[-1]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Nor do they make the cases of a table that they leave out, of which there are four thousand."""
+    yield
+    config, calls = metafunc.config, metafunc._calls
+    if len(calls) > 1 and _are_default(config):
+        own = {mark.name for mark in metafunc.definition.iter_markers()}
+        kept = [call for call in calls if LEFT_OUT.isdisjoint(own.union(mark.name for mark in call.marks))]
+        metafunc._calls = kept or calls[:1]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -127,27 +168,31 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """A command that sets up logging in the process of its test leaves it to others as it was."""
-    logger = logging.getLogger("minibroker")
-    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
-    yield
-    logger.setLevel(level)
-    logger.propagate, logger.handlers[:] = propagate, handlers
+_LOGGER = logging.getLogger("minibroker")
+_INTERRUPTS = [getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
-@pytest.fixture(autouse=True)
-def heeded_signals() -> Iterator[None]:
-    """A process inherits which signals are ignored: SIGINT in a job that a script put into the background, SIGHUP under
-    nohup. Commands honour that, so that a test of Ctrl-C would wait for ever."""
-    ignored = [
-        number
-        for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGHUP"))
-        if number is not None and signal.getsignal(number) is signal.SIG_IGN
-    ]
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """What a test finds. Two fixtures would do the same in ten times the time, and there are ten thousand tests.
+
+    A process inherits which signals are ignored: SIGINT in a job that a script put into the background, SIGHUP under
+    nohup. Commands honour that, so that a test of Ctrl-C would wait for ever.
+    """
+    ignored = [number for number in _INTERRUPTS if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.SIG_DFL)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
+    item.stash[BEFORE] = ignored, _LOGGER.level, _LOGGER.propagate, list(_LOGGER.handlers)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A command that sets up logging in the process of its test leaves it to others as it was."""
+    try:
+        return (yield)
+    finally:
+        ignored, level, _LOGGER.propagate, _LOGGER.handlers[:] = item.stash[BEFORE]
+        _LOGGER.setLevel(level)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
