@@ -45,8 +45,10 @@ def compare(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list
     assert without_reason(scan_bytes(facts, path, data, depth=depth, cuts=cuts).rows) == without_reason(wanted)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("name", thinned(["killed", "clean"], 2))
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    thinned([(name, depth) for name in ("killed", "clean") for depth in reversed(DEPTHS)], 6, several=True),
+)
 def test_what_kafka_wrote(name: str, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Planted(name).disk()
     compared = 0

@@ -139,19 +139,33 @@ LARGE = "id-rotation"
 """An id whose epochs were all used: the default tests read it by its headers, the tier `matrix` in every way."""
 
 
-def but_once(name: str, *more: str) -> Any:
+WHOLE = ("killed", "transaction-version-2")
+"""Read at every depth by the default tests, the others at the deepest, which has all the rules."""
+
+
+def but_large(name: str) -> Any:
     """Parameters of a test."""
-    large = name == LARGE and more != ("headers",)
-    return pytest.param(name, *more, marks=[pytest.mark.matrix] if large else [])
+    return pytest.param(name, marks=[pytest.mark.matrix] if name == LARGE else [])
 
 
-@pytest.mark.parametrize(("name", "depth"), [but_once(name, depth) for name in SETS for depth in DEPTHS])
+def quick(name: str, depth: str) -> bool:
+    return depth == "headers" if name == LARGE else depth == DEPTHS[-1] or name in WHOLE
+
+
+AT_DEPTHS = [
+    pytest.param(name, depth, marks=[] if quick(name, depth) else [pytest.mark.matrix])
+    for name in SETS
+    for depth in DEPTHS
+]
+
+
+@pytest.mark.parametrize(("name", "depth"), AT_DEPTHS)
 def test_it_gives_no_finding(name: str, depth: str) -> None:
     rows = scanned(name, depth)
     assert judge_logs(rows.logs, rows.states, rows.commits, rows.members) == []
 
 
-@pytest.mark.parametrize("name", [*map(but_once, SETS), "own-clean", "own-killed", "own-kip"])
+@pytest.mark.parametrize("name", [*map(but_large, SETS), "own-clean", "own-killed", "own-kip"])
 def test_nor_does_the_command(name: str, tmp_path: Path) -> None:
     """Which reads the files in the other way, with numpy, and takes the latest marker for the time. Directories that
     minibroker itself wrote are healthy too."""

@@ -30,8 +30,8 @@ from minibroker_protocol.structs import Struct
 
 VERSIONS = list(message_versions())
 MESSAGES = sorted(dict(VERSIONS), key=lambda message: message.__name__)
-ROUNDS = int(os.environ.get("MINIBROKER_FUZZ_ROUNDS", "12"))
-"""Mutants per message and version."""
+ROUNDS = [4, int(os.environ.get("MINIBROKER_FUZZ_ROUNDS", "12"))]
+"""Mutants per message and version: of the default tests, and of the tier."""
 
 LENGTHS = [bytes.fromhex(b) for b in ("7fffffff", "ffffffff", "80000000", "fffffffe", "ffffffff07", "8080808008", "7f")]
 
@@ -85,15 +85,16 @@ def structs(message: type[Message]) -> Iterator[type[Struct]]:
     yield from (value for value in vars(message).values() if isinstance(value, type) and issubclass(value, Struct))
 
 
+@pytest.mark.parametrize("rounds", thinned(ROUNDS, 2))
 @pytest.mark.parametrize("message", MESSAGES)
-def test_mutants_give_a_message_or_an_error_that_names_the_field(message: type[Message]) -> None:
+def test_mutants_give_a_message_or_an_error_that_names_the_field(message: type[Message], rounds: int) -> None:
     rng = Random(crc32(message.__name__.encode()))
     outcomes = set()
     for version in range(message.__versions__[0], message.__versions__[1] + 1):
         wire = sample(message, version, rng).encode(version)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             outcomes.add(check(message, version, mutant(wire, rng)) is None)
-        for end in rng.sample(range(len(wire)), min(ROUNDS, len(wire))):
+        for end in rng.sample(range(len(wire)), min(rounds, len(wire))):
             outcomes.add(check(message, version, wire[:end]) is None)
     assert True in outcomes
 
@@ -196,7 +197,7 @@ def filled(
     return cls(**values)
 
 
-@pytest.mark.parametrize("message", thinned(MESSAGES, 15))
+@pytest.mark.parametrize("message", thinned(MESSAGES, 30))
 def test_objects_are_not_larger_than_their_estimate(message: type[Message]) -> None:
     """``BUDGET`` is worth what ``Shapes.weight`` is: check it with many elements that are as small as they can be."""
     version, count = message.__versions__[1], 2000

@@ -32,7 +32,7 @@ def cases() -> list[tuple[type[Message], int]]:
     return found
 
 
-@pytest.mark.parametrize("case", thinned(cases(), 3), ids=lambda case: f"{case[0].__name__}-v{case[1]}")
+@pytest.mark.parametrize("case", thinned(cases(), 6), ids=lambda case: f"{case[0].__name__}-v{case[1]}")
 def test_same_bytes_and_same_values(case: tuple[type[Message], int]) -> None:
     message, version = case
     theirs = kio_class(message, version)

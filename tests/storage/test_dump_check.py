@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from logs import NOW, RULES, append, batch, end_transaction, open_log
+from sampling import thinned
 
 from minibroker.rules.directory import check_directory
 from minibroker_protocol.records import (
@@ -324,15 +325,16 @@ def test_our_own_directory_is_right() -> None:
 UNKNOWABLE = {"partition.metadata": range(21, 43), "leader-epoch-checkpoint": range(6, 99)}
 
 
+@pytest.mark.parametrize("every", thinned([13, 5], 2))
 @pytest.mark.parametrize("partition", ["txn-a-0", "open-0"])
-def test_any_flipped_bit_is_found(partition: str) -> None:
+def test_any_flipped_bit_is_found(partition: str, every: int) -> None:
     disk = kafka(partition)
     assert errors(disk) == []
     names = [name for name in files() if name.startswith(partition + "/")]
     tried = 0
     for name in names:
         content = files()[name]
-        for position in range(tried % 5, len(content), 5):
+        for position in range(tried % every, len(content), every):
             if position in UNKNOWABLE.get(name.rpartition("/")[2], ()):
                 continue
             broken = bytearray(content)
@@ -341,7 +343,7 @@ def test_any_flipped_bit_is_found(partition: str) -> None:
             assert errors(disk), f"{name}, byte {position}"
             tried += 1
         disk.write_atomic(name, content)
-    assert tried > 50
+    assert tried > 300 // every
 
 
 def only(disk: Disk) -> Finding:

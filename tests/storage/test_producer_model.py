@@ -217,7 +217,7 @@ class Producers(RuleBasedStateMachine):
 
 def machine(rules: ProducerRules) -> Callable[[], None]:
     case = type("Case", (Producers,), {"semantics": rules}).TestCase  # type: ignore[attr-defined]
-    case.settings = search(120, steps=40)
+    case.settings = search(60, steps=40)
     return lambda: case("runTest").runTest()
 
 

@@ -82,7 +82,7 @@ def shown() -> dict[str, list[int]]:
     return {name: [int(seed) for seed in seeds.split()] for name, seeds in _lines(SHOWN, ":")}
 
 
-@pytest.mark.parametrize("name", thinned(list(shown()), 4))
+@pytest.mark.parametrize("name", thinned(list(shown()), 8))
 def test_a_known_hole_is_found_and_named(name: str) -> None:
     seeds = shown()[name]
     for seed in seeds:
@@ -112,7 +112,7 @@ FACTS: dict[str, tuple[type, str]] = {
 """Who notes what a hole rests on."""
 
 
-@pytest.mark.parametrize("name", thinned(list(FACTS), 4))
+@pytest.mark.parametrize("name", thinned(list(FACTS), 7))
 def test_a_hole_without_its_facts_is_a_broken_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The excuse is what was noted when it happened, not what a finding looks like."""
     monkeypatch.setattr(*FACTS[name], lambda *given: None)
@@ -123,7 +123,7 @@ def told(outcome: SeedResult) -> str:
     return f"minibroker simulate --seed {outcome.plan.seed}: {outcome.why()}\n{outcome.crash}"
 
 
-@pytest.mark.parametrize("seed", thinned(regressions(), 8))
+@pytest.mark.parametrize("seed", thinned(regressions(), 16))
 def test_seeds_that_showed_something(seed: int) -> None:
     outcome = simulate(seed)
     assert not outcome.broken, told(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import minibroker
@@ -16,10 +17,11 @@ from minibroker.coordinators.groups.environment import GroupConfig
 from minibroker.releases.semantics import FIELDS
 from minibroker_storage.config import LogConfig
 
-PACKAGES = [Path(package.__file__).parent for package in (minibroker, minibroker_storage) if package.__file__]
+PACKAGES = tuple(Path(package.__file__).parent for package in (minibroker, minibroker_storage) if package.__file__)
 
 
-def words_of(packages: Iterable[Path]) -> tuple[set[str], set[str]]:
+@cache
+def words_of(packages: tuple[Path, ...]) -> tuple[set[str], set[str]]:
     """Text constants of all modules, and names of attributes that are read."""
     texts: set[str] = set()
     attributes: set[str] = set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lockstep import Lockstep
 from lockstep_integers import UNREGISTERS, ask_all, cases, edges, integers
 from lockstep_recorded import INTEGERS, MemorySide, read, replayed
 from memory_cluster import MemoryCluster
-from sampling import thinned
 
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m
@@ -44,14 +45,15 @@ class Asking(Lockstep):
 
 
 PARTS = 40
-"""Of the cases of an API: the default tests ask for one."""
+"""Of the cases of an API: the default tests ask for the first, the tier `matrix` for a third, `slow` for the rest."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    thinned([(name, part) for name in NAMES for part in range(PARTS)], PARTS),
-    ids=lambda case: f"{case[0]}-{case[1]}",
-)
+def parts() -> list[Any]:
+    marks = [[], *([pytest.mark.matrix if part % 3 == 1 else pytest.mark.slow] for part in range(1, PARTS))]
+    return [pytest.param((name, part), marks=marks[part]) for name in NAMES for part in range(PARTS)]
+
+
+@pytest.mark.parametrize("case", parts(), ids=lambda case: f"{case[0]}-{case[1]}")
 def test_no_integer_is_a_failure(case: tuple[str, int]) -> None:
     """Every version, every integer of it, every border; an exception that leaves the broker ends the test."""
     name, part = case

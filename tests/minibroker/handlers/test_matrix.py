@@ -431,10 +431,17 @@ def cells(request: str, version: int, semantics: str, level: int) -> Iterator[Ce
 
 
 def chosen() -> list[Any]:
-    """Every version of every request at the broker that is started by default, and of the others a sample."""
+    """A sample of the versions at the broker that is started by default, and a smaller one at each of the others. The
+    first and the last version of every request are among them."""
     requests = [(name, version) for name, (_, versions) in EXPECTED.items() for version in versions]
-    ordinary = [(*DEFAULT, *request) for request in requests]
-    return ordinary + thinned([(*broker, *one) for broker in BROKERS if broker != DEFAULT for one in requests], 5)
+    ends = [(name, end) for name, (_, versions) in EXPECTED.items() for end in (versions[0], versions[-1])]
+    between = [request for request in requests if request not in ends]
+    others = [(*broker, *one) for broker in BROKERS if broker != DEFAULT for one in requests]
+    return [
+        *((*DEFAULT, *one) for one in dict.fromkeys(ends)),
+        *thinned([(*DEFAULT, *one) for one in between], 3),
+        *thinned(others, 9),
+    ]
 
 
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: "-".join(map(str, case)))

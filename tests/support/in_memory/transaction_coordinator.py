@@ -153,6 +153,10 @@ class CoordinatorDouble:
         assert not entry.volatile.missing_markers
         self.execute(end_txn.complete(self.shard, name, now_ms=self.now_ms))
 
+    def set_epoch(self, epoch: int) -> None:
+        """The producer of `ID` is at `epoch`, as after so many requests; the log does not have it."""
+        self.shard.entries[ID] = TransactionEntry(self.metadata._replace(producer_epoch=epoch))
+
     def reload(self, config: TransactionConfig | None = None) -> None:
         """Another broker becomes coordinator: all it has is the log."""
         self.due.clear()

@@ -24,9 +24,10 @@ def search(examples: int, *, steps: int | None = None) -> settings:
     return chosen if steps is None else settings(chosen, stateful_step_count=steps)
 
 
-def thinned(cases: Sequence[Any], every: int) -> list[Any]:
-    """Parameters of a test: the first of each `every` for the default tests, the others for the tier `matrix`."""
+def thinned(cases: Sequence[Any], every: int, *, several: bool = False) -> list[Any]:
+    """Parameters of a test: the first of each `every` for the default tests, the others for the tier `matrix`. With
+    `several` each case is the values of several parameters."""
     return [
-        case if number % every == 0 else pytest.param(case, marks=pytest.mark.matrix)
+        pytest.param(*(case if several else (case,)), marks=[pytest.mark.matrix] if number % every else [])
         for number, case in enumerate(cases)
     ]

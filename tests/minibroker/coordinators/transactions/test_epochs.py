@@ -20,7 +20,7 @@ def _at_epoch(epoch: int, version: int = 2, *, hold_markers: bool = False) -> tu
     """An id whose current epoch is `epoch`, and its producer id."""
     coordinator = CoordinatorDouble(TransactionConfig(transaction_version=version), hold_markers=hold_markers)
     producer_id, _ = coordinator.init()
-    coordinator.shard.entries[ID] = TransactionEntry(coordinator.metadata._replace(producer_epoch=epoch))
+    coordinator.set_epoch(epoch)
     return coordinator, producer_id
 
 

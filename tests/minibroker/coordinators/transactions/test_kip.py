@@ -34,6 +34,15 @@ def _coordinator(semantics: Semantics, version: int = 1) -> CoordinatorDouble:
     return CoordinatorDouble(TransactionConfig(semantics=semantics, transaction_version=version))
 
 
+def _at_the_last_epoch(coordinator: CoordinatorDouble, **more: int) -> ProducerIdAndEpoch:
+    """At epoch 32766, by a request that the log has."""
+    producer_id, _ = coordinator.init(**more)
+    coordinator.set_epoch(32_765)
+    held = coordinator.init(**more)
+    assert held == (producer_id, 32_766)
+    return held
+
+
 def _timed_out(semantics: Semantics) -> tuple[CoordinatorDouble, ProducerIdAndEpoch]:
     coordinator = _coordinator(semantics)
     producer = coordinator.init(timeout_ms=1000)
@@ -121,9 +130,7 @@ def test_the_owners_abort_is_no_timeout(version: int) -> None:  # 588-2
 @LEVELS
 def test_the_owner_of_the_last_epoch_gets_a_new_producer_id(version: int) -> None:  # 360-2, 360-15
     coordinator = _coordinator(EVERY_LEVEL, version)
-    producer_id, _ = coordinator.init()
-    for _ in range(32766):
-        held = coordinator.init()
+    producer_id, _ = held = _at_the_last_epoch(coordinator)
     coordinator.add(held)
     assert refusal(lambda: coordinator.init(held)) is BUSY
     fresh = coordinator.init(held)
@@ -178,9 +185,7 @@ def test_an_offered_producer_is_remembered_and_answered_again() -> None:  # 360-
 
 def test_a_retried_rotation_is_answered_more_than_once_and_over_a_failover() -> None:  # 360-15
     coordinator = _coordinator(KIP)
-    producer_id, _ = coordinator.init()
-    for _ in range(32766):
-        coordinator.init()
+    producer_id, _ = _at_the_last_epoch(coordinator)
     answer = coordinator.init((producer_id, 32766))
     assert answer.producer_id != producer_id
     for _ in range(2):
@@ -325,10 +330,7 @@ def test_what_a_reload_cannot_tell() -> None:
 
 def test_a_timeout_in_the_last_epoch_gives_a_new_producer_id() -> None:  # 588-3, 360-15
     coordinator = _coordinator(KIP)
-    producer_id, _ = coordinator.init(timeout_ms=1000)
-    for _ in range(32766):
-        held = coordinator.init(timeout_ms=1000)
-    assert held == (producer_id, 32766)
+    producer_id, _ = held = _at_the_last_epoch(coordinator, timeout_ms=1000)
     coordinator.add(held)
     coordinator.now_ms += 1001
     coordinator.sweep_timeouts()
