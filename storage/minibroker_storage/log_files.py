@@ -164,12 +164,12 @@ class LogFiles:
         self.snapshots.remove_where(lambda _: True)
 
     def retire(self, gone: Sequence[Segment], remove_at_ms: int) -> None:
-        """Takes the oldest segments out of the log. Their files are renamed now and removed after `remove_at_ms`."""
+        """Takes the oldest segments out of the log. Their files are renamed now and removed after `remove_at_ms`. A
+        rename that fails leaves them all in the log: the next start would find those that kept their names."""
+        self._rename_for_removal(gone, remove_at_ms)
         self.segments.drop(gone)
         first = self.segments.first.base_offset
-        self._rename_for_removal(gone, remove_at_ms)
-        bases = {segment.base_offset for segment in gone}
-        self.snapshots.remove_where(lambda taken: taken in bases and taken < first)
+        self.snapshots.remove_where(lambda taken: taken < first)
 
     def replace(self, compacted: Segment, old: Sequence[Segment], remove_at_ms: int) -> None:
         """Puts a finished segment, written with the suffix ``.cleaned``, in the place of the `old` ones it was made

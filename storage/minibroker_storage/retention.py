@@ -20,8 +20,8 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
             return 0
         if gone[-1] is log.segments[-1]:
             log.roll(now_ms)
+        log.advance_log_start(log.segments[len(gone)].base_offset)
         log.files.retire(gone, now_ms + log.config.file_delete_delay_ms)
-    log.advance_log_start(log.segments[0].base_offset)
     return len(gone)
 
 
