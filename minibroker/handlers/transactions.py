@@ -79,7 +79,8 @@ async def _asked_by_leader(ctx: RequestContext, transaction: _Transaction) -> _R
     if transaction.verify_only:
         verified = await _verify(*asked)
         return partial(_as_it_is, verified)
-    return await _add(*asked, transaction_version=2, for_client=False)
+    version = ctx.broker.semantics.leaders_add_for_version
+    return await _add(*asked, transaction_version=version, for_client=False)
 
 
 async def _as_it_is(results: list[_TopicResult]) -> list[_TopicResult]:

@@ -27,8 +27,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike."""
+    """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike, or the
+    name itself is known and something else is wrong with it."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), 1)
+    names = list(known)
+    close = [] if name in names else get_close_matches(name, names, 1)
     return f", did you mean {close[0]}?" if close else ""

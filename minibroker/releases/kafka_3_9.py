@@ -29,7 +29,7 @@ RELEASE: Final = Release(
         "transaction.version": ABSENT,
     },
     settings={"group.coordinator.rebalance.protocols": "classic"},
-    behaviours={"join_while_ending": "refused after its producer"},
+    behaviours={"join_while_ending": "refused after its producer", "leaders_add_for_version": 0},
     does_otherwise=(
         "the protocol of consumer groups (KIP-848) is off: group.coordinator.rebalance.protocols is classic",
         "transaction.version 0: no end of a transaction bumps the epoch",
@@ -37,7 +37,6 @@ RELEASE: Final = Release(
     ),
     not_emulated=(
         "versions of its APIs that Kafka 4 does not serve any more (KIP-896)",
-        "AddPartitionsToTxn from v4 on of a client, which none sends",
         "ListOffsets answers a partition that is asked for twice twice",
         "OffsetCommit v9 of a member of no group is ILLEGAL_GENERATION",
         "the last stable offset is the log start where records of an open transaction were deleted",

@@ -163,6 +163,12 @@ class Semantics:
         "refused",
         "refused after its producer",
     )
+    leaders_add_for_version: int = _f(
+        2,
+        "",
+        "AddPartitionsToTxn from version 4 on, which leaders send, adds for a client of this transaction.version: 2, or"
+        " 0 as before Kafka 4.0, whose states know none. At transaction.version 0 no state has room for a 2.",
+    )
     remember_offered_producer_id: bool = _f(
         False,
         "360-6 360-15",

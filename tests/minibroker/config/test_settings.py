@@ -19,6 +19,7 @@ from minibroker.config.settings import (
     validate_topic_config,
 )
 from minibroker.config.types import ConfigKey
+from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.config import INT64_MAX, LogConfig
 
@@ -286,3 +287,8 @@ def test_a_number_of_thousands_of_digits_is_refused_as_any_other_that_is_too_lar
     for digits in ("9" * 50, "9" * 5000):
         with pytest.raises(ConfigError, match="Not a number of type INT"):
             BROKER_KEYS["log.retention.check.interval.ms"]._replace(type=ConfigType.INT).parse(digits)
+
+
+def test_a_setting_that_a_release_lacks_is_not_taken_for_a_mistyped_one() -> None:
+    assert near("compression.type", ["compression.typ", "compression.type"]) == ""
+    assert near("compresion.type", ["compression.type"]) == ", did you mean compression.type?"

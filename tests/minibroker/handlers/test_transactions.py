@@ -9,6 +9,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker.coordinators.hashing import partition_for
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest
@@ -146,6 +147,26 @@ def test_one_code_for_every_partition(cluster: MemoryCluster, version: int) -> N
     assert set(_add(cluster, (producer[0], 7), topics, version).values()) == {fenced}
     assert set(_add(cluster, producer, topics, version, name="").values()) == {ErrorCode.INVALID_REQUEST}
     assert _add(cluster, producer, topics, version) == {("t", 0): OK, ("t", 1): OK, ("u", 0): OK}
+
+
+@pytest.mark.parametrize(
+    ("release", "added", "ended"),
+    [("3.9", OK, OK), ("4.4", ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CONCURRENT_TRANSACTIONS)],
+)
+def test_what_a_leader_adds_at_transaction_version_0(release: str, added: int, ended: int) -> None:
+    """Kafka 3.9 keeps no client version in its states. From 4.0 on (measured on 4.4.0) the state cannot be logged, and
+    nothing ends the transaction until a reload."""
+    running = MemoryCluster(semantics=RELEASES[release].semantics, topics={"t": 1}, transaction_version=0)
+    running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    producer_id, epoch = _producer(running)
+    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, topics=[Topic(name="t", partitions=[0])]
+    )
+    answer = running.call(AddPartitionsToTxnRequest(transactions=[transaction]), AddPartitionsToTxnResponse, 4)
+    assert answer.error_code == added
+    request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=True)
+    assert running.call(request, EndTxnResponse, 4).error_code == ended
+    running.stop()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])

@@ -46,6 +46,7 @@ def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
         ("fenced_code", "91", 91),
         ("init_compares_epoch_while_ongoing", "true", True),
         ("join_while_ending", "refused after its producer", "refused after its producer"),
+        ("leaders_add_for_version", "0", 0),
         ("remember_offered_producer_id", "true", True),
         ("check_unknown_producer", "true", True),
         ("log_start_with_unknown_producer", "true", True),
