@@ -18,11 +18,12 @@ from minibroker.control.commands import Commands
 from minibroker.control.live_state import LiveState, Row
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.recorder import Recorded, Recorder
-from minibroker.trace.view import frame
+from minibroker.trace.view import frame, page_style
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+DEFAULT_HOST: Final = "127.0.0.1"
 KEPT: Final = 1000
 SHOWN_PER_SECOND: Final = 150
 UNSEEN_PER_SECOND: Final = 20
@@ -32,7 +33,7 @@ POLICY: Final = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-_FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
+_FILES: Final = ("story.js", "words.js", "draw.js", "hands.js", "start.js", "live.js")
 MOST_STREAMS: Final = 16
 """Pages open at once; one with the token takes the place of the oldest without."""
 _LOOK_SECONDS: Final = 0.2
@@ -126,6 +127,8 @@ class LivePage:
         if name == "trace.jsonl":
             _, recorded, _ = self._look(self._in_loop, None, 0)
             return "application/jsonl; charset=utf-8", b"".join(_line(one) for one in recorded)
+        if name == "page.css":
+            return _TYPES["css"], page_style().encode()
         if name not in _FILES:
             return None
         source: Traversable = resources.files("minibroker.trace") / "page"
@@ -223,6 +226,7 @@ class LivePage:
             "recording": self._commands.tap.recorder is not None,
             "clock": call("clock.get", {}),
             "rules": [{**rule, "hits": []} for rule in call("fault.list", {})],
+            "servers": ",".join(f"{node.host or DEFAULT_HOST}:{node.port}" for node in cluster.nodes),
             "brokers": sorted(cluster.brokers),
             "all_brokers": sorted(node.node_id for node in cluster.nodes),
             "paused_brokers": cluster.paused_brokers,

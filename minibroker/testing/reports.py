@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from minibroker.kernel.arguments import directory
+from minibroker.trace.view import base_style
 from minibroker_storage.private_files import output_path, replace_private
 
 ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": ".json"}
@@ -114,23 +115,21 @@ def _xml_text(text: str) -> str:
     return "".join(c if c in "\t\n\r" or c >= " " else "\ufffd" for c in text)
 
 
-_STYLE: Final = """:root{color-scheme:light dark;--ink:#1c2733;--back:#fff;--line:#ccc;--soft:#555;--lane:#f3f3f3;
---good:#187a2e;--bad:#b3261e;--neutral:#777;--fault-back:#fff2dc;--bad-back:#fbdcd9}
-@media(prefers-color-scheme:dark){:root{--ink:#e4e9ef;--back:#141a21;--line:#3a4551;--soft:#9aa6b2;--lane:#1e2730;
---good:#4cc38a;--bad:#ff7a6b;--neutral:#98a2ad;--fault-back:#40310f;--bad-back:#4d211e}}
-body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:75em;color:var(--ink);background:var(--back)}
-table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid var(--line);padding:.2em .6em;text-align:left}
-td{vertical-align:top}small{color:var(--soft)}
-.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}.neutral{color:var(--neutral)}"""
+_STYLE: Final = """
+body{max-width:75em;margin:1.5em auto;padding:0 1em}h1{font-size:1.4rem}table{margin:1em 0}small{color:var(--quiet)}
+.good{color:var(--commit)}.bad{color:var(--abort);font-weight:600}.neutral{color:var(--quiet)}"""
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """One HTML page without anything to load, light or dark as the reader's system is. body: HTML; title: text.
+    """One HTML page without anything to load, light or dark as the reader's system is, as the page of a trace looks.
+
+    body: HTML; title: text.
 
     Classes: good, bad, neutral.
     """
     return f"""<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}{style}</style>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title><style>{base_style()}{_STYLE}{style}</style>
 <h1>{escape(title)}</h1>
 {body}
 </html>

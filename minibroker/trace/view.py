@@ -11,14 +11,14 @@ from typing import Final
 
 from minibroker.trace.saved import Trace, as_lines
 
-_SCRIPTS: Final = ("story.js", "draw.js", "saved.js")
+_SCRIPTS: Final = ("story.js", "words.js", "draw.js", "saved.js")
 _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)
 
 
 def page(trace: Trace, title: str) -> str:
     """HTML that loads nothing: styles, script and exchanges are in it, and nothing else may run."""
     source = resources.files("minibroker.trace") / "page"
-    style = (source / "page.css").read_text(encoding="utf-8")
+    style = page_style()
     # One module cannot import from another in a page that is a file, so they become one.
     script = "".join(_MODULE_WORDS.sub("", (source / name).read_text(encoding="utf-8")) for name in _SCRIPTS)
     policy = (
@@ -29,6 +29,16 @@ def page(trace: Trace, title: str) -> str:
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     end = f'<script type="application/jsonl" id="trace">{data}</script>\n<script type="module">{script}</script>'
     return _framed(title, head, end)
+
+
+def base_style() -> str:
+    """Colours, light and dark, and the look of tables and boxes: CSS that every page of minibroker begins with."""
+    return (resources.files("minibroker.trace") / "page" / "base.css").read_text(encoding="utf-8")
+
+
+def page_style() -> str:
+    """CSS of the page of exchanges, saved or live."""
+    return base_style() + (resources.files("minibroker.trace") / "page" / "page.css").read_text(encoding="utf-8")
 
 
 def frame(title: str, script: str) -> str:

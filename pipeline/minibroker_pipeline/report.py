@@ -12,6 +12,7 @@ from minibroker.output import json_text
 from minibroker.rules.catalogue import ERROR, RULES
 from minibroker.rules.remedies import BOOTSTRAP, remedies_of
 from minibroker.rules.rows import Finding
+from minibroker.trace.view import base_style
 from minibroker_pipeline.charts import bars, columns, stacked
 from minibroker_pipeline.statistics import DURATIONS_MS, OPEN, Statistics
 
@@ -130,22 +131,17 @@ def counted(number: int, noun: str) -> str:
 # HTML
 
 _STYLE = """
-:root{--ink:#1c2733;--soft:#667383;--line:#dde3ea;--back:#fff;--card:#f6f8fa;--good:#1a7f4b;--bad:#c0392b;--warn:#b7791f}
-@media(prefers-color-scheme:dark){:root{--ink:#e4e9ef;--soft:#97a3b0;--line:#313b47;--back:#141a21;--card:#1b232c;
---good:#4cc38a;--bad:#ff7a6b;--warn:#e0b050}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);
-max-width:1060px;margin:2em auto;padding:0 1em}
-h1{font-size:1.5em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}.soft{color:var(--soft)}
+body{max-width:1060px;margin:1.5em auto;padding:0 1em}
+h1{font-size:1.4rem;margin:0}.soft{color:var(--quiet)}
 .verdict{font-size:1.15em;font-weight:600;margin:.6em 0}
-.good{color:var(--good)}.bad{color:var(--bad)}.notice{color:var(--warn)}
+.good{color:var(--commit)}.bad{color:var(--abort)}.notice{color:var(--prepare)}
 .figures{display:flex;flex-wrap:wrap;gap:.6em;margin-bottom:1em}
 .figures div{background:var(--card);border-radius:8px;padding:.5em .9em}
 .figures b{display:block;font-size:1.15em;font-variant-numeric:tabular-nums}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1em}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1em}
 figure{margin:0;background:var(--card);border-radius:8px;padding:.7em}figcaption{font-weight:600;margin-bottom:.3em}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font:11px system-ui,sans-serif}
-table{border-collapse:collapse;width:100%;font-size:.92em}td,th{text-align:left;vertical-align:top;padding:.35em .5em;
-border-bottom:1px solid var(--line)}code{font-size:.88em;word-break:break-all}.num{text-align:right}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--quiet);font:11px system-ui,sans-serif}
+code{font-size:.88em;word-break:break-all}.num{text-align:right}
 """
 
 
@@ -162,7 +158,7 @@ def page(audit: Audit) -> str:
         [
             '<!doctype html><html lang="en"><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>Exactly-once audit of {html.escape(audit.source)}</title><style>{_STYLE}</style>",
+            f"<title>Exactly-once audit of {html.escape(audit.source)}</title><style>{base_style()}{_STYLE}</style>",
             f"<h1>Exactly-once audit</h1><p class='soft'><code>{html.escape(audit.source)}</code>{alive}; ",
             f"depth {html.escape(audit.depth)}; {audit.seconds:,.1f} s ({html.escape(audit.engine)})</p>",
             verdict,

@@ -61,6 +61,9 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         strip = tab.locator("#partitions .row", has_text="orders-0")
         strip.filter(has_text="start 0 · stable 0 · high 2 · end 2").wait_for()
         assert strip.locator(".range.open").count() == 1
+        open_now = tab.locator("#open li")
+        open_now.filter(has_text="on orders-0").wait_for()
+        assert open_now.locator("button").inner_text() == HOSTILE
         client.commit_offset(zombie, HOSTILE, "orders", 0, 9, "")
         group = tab.locator("#groups .row", has_text="pending orders-0: 9")
         group.wait_for()
@@ -71,6 +74,8 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         with pytest.raises(ApiError):
             client.end(zombie, commit=True)
         lane.locator(".mark.fenced").wait_for()
+        tab.locator("#refused", has_text="PRODUCER_FENCED").wait_for()
+        open_now.wait_for(state="detached")
         # What is chosen stays while more comes.
         lane.locator(".mark.fenced").press("Enter")
         strip.locator(".range.aborted").wait_for()
@@ -92,6 +97,22 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         tab.keyboard.press("End")
         lane.nth(2).wait_for()
     assert tab.title() == "minibroker"
+
+
+def test_without_a_client_it_shows_how_to_connect(browser: Any) -> None:
+    with Minibroker(ephemeral=True, page=True) as empty:
+        opened = browser.new_page()
+        opened.goto(empty.page_url)
+        program = opened.locator("#nothing pre").first
+        program.wait_for()
+        assert f'"bootstrap.servers": "{empty.bootstrap_servers}"' in program.inner_text()
+        assert opened.locator("#nothing details[open]").count() == 1
+        opened.locator("#nothing summary", has_text="Node").click()
+        opened.locator("#nothing pre", has_text=f"brokers: ['{empty.bootstrap_servers}']").wait_for()
+        with TransactionalClient(empty.bootstrap_servers) as client:
+            client.init_producer_id("app", 60_000, transaction_version=2)
+            opened.locator("#nothing").wait_for(state="hidden")
+        opened.close()
 
 
 def test_what_is_held_is_released_by_a_click(tab: Any, broker: Minibroker) -> None:

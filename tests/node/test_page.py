@@ -20,6 +20,7 @@ from minibroker_protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.node
 
+WORDS = Path(__file__).parents[2] / "minibroker" / "trace" / "page" / "words.js"
 STORY = Path(__file__).parents[2] / "minibroker" / "trace" / "page" / "story.js"
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 SHOWN = """
@@ -73,13 +74,16 @@ def exchanges(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
         return broker.control.exchanges(200)
 
 
-def told(exchanges: list[dict[str, Any]]) -> Any:
+def run_node(script: str, exchanges: list[dict[str, Any]]) -> str:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is not installed")
-    script = STORY.read_text(encoding="utf-8").replace("export ", "") + SHOWN
     command = [node, "--input-type=module", "-e", script, json.dumps(exchanges)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def told(exchanges: list[dict[str, Any]]) -> Any:
+    return json.loads(run_node(STORY.read_text(encoding="utf-8").replace("export ", "") + SHOWN, exchanges))
 
 
 def test_what_exchanges_tell(exchanges: list[dict[str, Any]]) -> None:
@@ -98,6 +102,48 @@ def test_what_exchanges_tell(exchanges: list[dict[str, Any]]) -> None:
     (group,) = found["groups"]
     assert (group["committed"], group["pending"]) == ({"orders-0": 7}, {})
     assert found["refusals"] >= 1
+
+
+def in_words(exchanges: list[dict[str, Any]]) -> Any:
+    """api, subject, and kind, text and why of the result of each exchange, as a row of the page has them."""
+    script = WORDS.read_text(encoding="utf-8").replace("export ", "")
+    script += """
+      const shown = (one) => ({ api: one.api, subject: subjectOf(one), ...resultOf(one) });
+      console.log(JSON.stringify(JSON.parse(process.argv[1]).map(shown)));
+    """
+    return json.loads(run_node(script, exchanges))
+
+
+def test_a_request_is_said_with_its_subject_and_its_result(exchanges: list[dict[str, Any]]) -> None:
+    rows = in_words(exchanges)
+    first = {row["api"]: (row["subject"], row["text"]) for row in reversed(rows)}
+    assert first["InitProducerId"] == (HOSTILE, "producer 0, epoch 0")
+    assert first["Produce"] == (f"{HOSTILE}, orders-0", "at offset 0")
+    assert first["TxnOffsetCommit"] == (f"{HOSTILE}, g, orders-0", "pending orders-0: 7")
+    *ends, late = [row for row in rows if row["api"] == "EndTxn"]
+    assert [row["text"] for row in ends] == ["committed", "aborted"]
+    assert (late["subject"], late["kind"]) == (HOSTILE, "refused")
+    assert late["text"] in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+    assert "current epoch" in late["why"]
+    assert "(90)" not in late["why"]  # the row shows the code already
+
+
+def test_results_that_are_no_answers() -> None:
+    base = {"api": "EndTxn", "request": {"transactional_id": "a"}, "response": None, "errors": [], "reasons": []}
+    made = [
+        {**base, "outcome": "waiting", "fault": 3},
+        {**base, "outcome": "closed: why", "fault": 0},
+        {**base, "outcome": "answered", "fault": 3, "request": {"committed": True}, "response": {"error_code": 0}},
+        {**base, "outcome": "answered", "fault": 0, "api": "Heartbeat", "response": {"error_code": 0}},
+        {**base, "outcome": "answered", "fault": 0, "broken": ["why"]},
+    ]
+    assert [(row["text"], row["kind"]) for row in in_words(made)] == [
+        ("held by rule 3", "waiting"),
+        ("closed: why", "refused"),
+        ("committed, rule 3 acted", "fault"),
+        ("ok", "done"),
+        ("broken promise", "broken"),
+    ]
 
 
 def test_answers_within_a_millisecond_keep_the_order_of_their_requests() -> None:
@@ -171,6 +217,40 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     opened.locator("#transactions .row").first.wait_for(state="detached")
 
 
+def test_at_a_glance_by_keyboard_in_the_dark_and_on_a_small_screen(opened: Any) -> None:
+    assert "No transaction is open." in opened.locator("#open").evaluate(
+        "(one) => getComputedStyle(one, '::after').content"
+    )
+    refused = opened.locator("#refused")
+    assert "EndTxn" in refused.locator("button").inner_text()
+    assert "current epoch" in refused.locator("p").inner_text()
+    assert opened.locator("#transactions .names small", has_text="fenced").count() == 1
+    opened.keyboard.press("/")
+    assert opened.evaluate("document.activeElement.id") == "filter"
+    opened.keyboard.type("r/")  # no shortcut while one types
+    assert not opened.locator("#refusals").is_checked()
+    opened.locator("#filter").fill("")
+    opened.keyboard.press("Escape")
+    opened.locator("body").click(position={"x": 2, "y": 300})
+    opened.keyboard.press("r")
+    assert opened.locator("#refusals").is_checked()
+    opened.locator("#requests tr:not(.refusal)").first.wait_for(state="detached")
+    opened.keyboard.press("j")
+    first = opened.locator("#requests tr.chosen").get_attribute("data-number")
+    opened.keyboard.press("j")
+    opened.keyboard.press("k")
+    assert opened.locator("#requests tr.chosen").get_attribute("data-number") == first
+    opened.keyboard.press("Escape")
+    assert opened.locator("#detail h2").inner_text() == "Nothing chosen"
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = opened.evaluate(back)
+    for _ in range(2):  # as the system has it, light, dark
+        opened.locator("#theme").click()
+    assert opened.evaluate(back) != light
+    opened.set_viewport_size({"width": 360, "height": 700})
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_verdict_stands_above_and_marks_what_broke(
     browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -185,7 +265,7 @@ def test_a_verdict_stands_above_and_marks_what_broke(
     assert tab.locator("#detail dd").first.inner_text() == HOSTILE
     row = tab.locator("#requests tr.chosen")
     row.wait_for()
-    assert row.locator("td").last.inner_text() == HOSTILE
+    assert row.locator("td").last.inner_text().splitlines() == ["broken promise", HOSTILE]
     assert row.get_attribute("class") == "refusal chosen"
     numbers = tab.locator("#requests tr").evaluate_all("rows => rows.map((row) => Number(row.dataset.number))")
     assert numbers == sorted(numbers, reverse=True)

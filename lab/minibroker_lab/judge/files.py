@@ -34,7 +34,8 @@ NAME: Final = "judge"
 _CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
 _STYLE: Final = """
 .times{font:12px/1.5 ui-monospace,monospace}.times td{white-space:pre-wrap;overflow-wrap:anywhere}
-.times tr.fault{background:var(--fault-back)}.times tr.first{background:var(--bad-back)}"""
+.times tr.fault{background:color-mix(in srgb,var(--prepare) 18%,transparent)}
+.times tr.first{background:color-mix(in srgb,var(--abort) 18%,transparent)}"""
 
 
 def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, Callable[[], str]]:

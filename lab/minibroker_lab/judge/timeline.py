@@ -13,12 +13,12 @@ STYLE: Final = """
 .time{position:relative;margin:2.6em 0 1em 12em}
 .time s{position:absolute;z-index:0;top:-.4em;bottom:0;width:1px;background:var(--line);text-decoration:none}
 .time s span{position:absolute;bottom:100%;left:-3em;width:6em;text-align:center;white-space:nowrap}
-.time s span{color:var(--soft);font-size:12px}
-.time s.moved{background:var(--ink);width:2px;top:-1.6em}
-.lane{position:relative;height:1.6em;background:var(--lane);margin:.2em 0}
+.time s span{color:var(--quiet);font-size:12px}
+.time s.moved{background:var(--text);width:2px;top:-1.6em}
+.lane{position:relative;height:1.6em;background:var(--card);margin:.2em 0}
 .lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
 .lane i{position:absolute;z-index:1;top:0;bottom:0;width:2px;background:#8aa}
-.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:var(--bad);width:5px}"""
+.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:var(--abort);width:5px}"""
 _LANES_SHOWN: Final = 20
 _TICKS: Final = 9
 _SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000

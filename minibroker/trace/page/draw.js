@@ -1,9 +1,14 @@
 import { Story, endOf, inOrderOfAnswers } from "./story.js";
+import { placesOf, idOf, resultOf, subjectOf } from "./words.js";
 
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
 const PARTS = 200; // of one lane or strip, the last ones
 const A_SLICE = 5; // ms of work in one frame
 const WIDTH = 1000;
+const LETTER_PX = 6.2; // width of a letter of a name, about
+const TRACK = innerWidth > 960 ? 0.5 : innerWidth > 576 ? 0.75 : 1; // of a row, how much its lane takes
+const FIRST = 8; // open transactions at a glance
+const MARKS = { fenced: "fenced", refused: "refused", bump: "new epoch", broken: "broken promise" };
 const SVG = "http://www.w3.org/2000/svg";
 let exchanges = [], ends = [], first = 0, last = 1;
 let origin = Infinity; // when the first exchange began, which may be forgotten
@@ -46,6 +51,9 @@ export function learn(rows) {
 }
 
 export const brokers = () => known.broker;
+
+/** Whether a client has done anything: sent a request, or left something in the cluster. */
+export const anything = () => exchanges.length > 0 || known.group.size > 0 || known.transaction.size > 0;
 
 /** What exchanges tell, with what the cluster has now; first what has exchanges. */
 function* joined(told, kind, empty) {
@@ -116,12 +124,53 @@ function* arrange(parent, things, keyOf, draw) {
 }
 const drawnIn = new WeakMap(); // element → its children by key
 
+/** To the next row of a request, or the one before. */
+function along(step) {
+  const rows = [...byId("requests").children], at = rows.findIndex((one) => one === document.activeElement || one.dataset.number === String(chosen));
+  const next = rows[at < 0 ? 0 : at + step];
+  if (!next) return;
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+  choiceOf(next)?.();
+}
+
+const SHORT = {
+  "/": () => byId("filter").focus(),
+  r: () => byId("refusals").click(),
+  j: () => along(1),
+  k: () => along(-1),
+  Escape: () => unchoose(),
+  "?": () => byId("keys").click(),
+};
+byId("keys").addEventListener("click", () => {
+  byId("keys-list").hidden = !byId("keys-list").hidden;
+  byId("keys").setAttribute("aria-expanded", String(!byId("keys-list").hidden));
+});
+
+// Where the browser keeps nothing, as for a file, the choice lasts as long as the page.
+const themes = ["", "light", "dark"];
+const kept = (() => { try { return localStorage; } catch { return null; } })();
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  byId("theme").textContent = { light: "Light", dark: "Dark" }[name] ?? "Light or dark";
+  byId("theme").setAttribute("aria-label", `Colours: ${name || "as the system has them"}`);
+}
+theme(themes.includes(kept?.getItem("minibroker.theme")) ? kept.getItem("minibroker.theme") : "");
+byId("theme").addEventListener("click", () => {
+  const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
+  theme(next);
+  kept?.setItem("minibroker.theme", next);
+});
+
 const choiceOf = (element) => shown.get(element)?.choose;
 document.addEventListener("click", (event) => choiceOf(event.target.closest("[role=button]"))?.());
 document.addEventListener("keydown", (event) => {
   const { target, key } = event, choice = choiceOf(target);
   const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
-  if (choice && (key === "Enter" || key === " ")) {
+  if (SHORT[key] && !event.ctrlKey && !event.metaKey && !event.altKey && (key === "Escape" || !target.closest("input, select, textarea"))) {
+    event.preventDefault();
+    SHORT[key]();
+  } else if (choice && (key === "Enter" || key === " ")) {
     event.preventDefault(); // Space would scroll
     choice();
   } else if (step && target.closest(".lane")) {
@@ -135,29 +184,46 @@ export function show(exchange) {
   chosen = exchange.number;
   const { request, response, ...rest } = exchange;
   const about = make("dl");
+  document.body.classList.add("choosing"); // on a small screen what is chosen lies over the rest
   const said = { Broke: exchange.broken?.join("\n"), Answer: exchange.errors?.join(", ") || exchange.outcome, Reason: exchange.reasons?.join("\n"), Client: `${exchange.client_id} ${exchange.client}`, Broker: exchange.broker, Time: `${seconds(rest.time_ms)}, ${rest.took_ms} ms` };
   for (const [name, text] of Object.entries(said)) if (text) about.append(make("dt", {}, name), make("dd", {}, String(text)));
   const bodies = make("pre", {}, JSON.stringify({ request, response }, null, 1));
   delete byId("detail").dataset.partition;
-  byId("detail").replaceChildren(make("h2", {}, `${exchange.api} v${exchange.version}, number ${exchange.number}`), about, ways(request), bodies);
+  const { kind, text } = resultOf(exchange);
+  byId("detail").replaceChildren(closing(), make("h2", {}, `${exchange.api} v${exchange.version}, number ${exchange.number}`), make("p", {}, make("span", { class: `result ${kind}` }, text)), about, ways(request), bodies);
+  mark();
+}
+
+/** The button that closes what is shown beside the rest. */
+export function closing() {
+  const close = make("button", { type: "button", class: "close", "aria-label": "Close what is shown" }, "×");
+  close.addEventListener("click", unchoose);
+  return close;
+}
+
+function unchoose() {
+  chosen = null;
+  document.body.classList.remove("choosing");
+  delete byId("detail").dataset.partition;
+  byId("detail").replaceChildren(make("h2", {}, "Nothing chosen"), make("p", {}, "Choose a bar, a range or a request."));
   mark();
 }
 
 /** From an exchange to the transactional id, the partitions and the group that it names. */
 function ways(request) {
-  const topics = [...(request?.topic_data ?? []), ...(request?.topics ?? [])];
-  const partitions = topics.flatMap((topic) => (topic.partition_data ?? topic.partitions ?? []).map((one) => `${topic.name}-${one.index ?? one.partition_index ?? one.partition ?? one}`));
-  const names = [request?.transactional_id ?? request?.v3_and_below_transactional_id, request?.group_id, ...partitions];
+  const names = [idOf(request), request?.group_id, ...placesOf(request)];
   const links = [...new Set(names)].filter((name) => name && rowOf(name)).slice(0, SHOWN).map((name) => {
     const link = make("button", { type: "button" }, name);
-    link.addEventListener("click", () => {
-      const row = rowOf(name);
-      row?.scrollIntoView({ block: "center" });
-      (row?.querySelector("[tabindex]:last-of-type") ?? row)?.focus({ preventScroll: true });
-    });
+    link.addEventListener("click", () => goTo(name));
     return link;
   });
   return make("p", { class: "ways" }, ...(links.length ? ["See ", ...links] : []));
+}
+
+function goTo(name) {
+  const row = rowOf(name);
+  row?.scrollIntoView({ block: "center" });
+  (row?.querySelector("[tabindex]:last-of-type") ?? row)?.focus({ preventScroll: true });
 }
 
 const rowOf = (name) => document.querySelector(`.row[data-name="${CSS.escape(name)}"]`);
@@ -172,15 +238,41 @@ function part({ key: _, exchange, ...look }, drawn, isStop) {
   return set(drawn ?? make("svg:rect"), { ...look, ...choice });
 }
 
-/** {name, said, live, parts: its rectangles, if it is a lane} → its row. */
-function row({ name, said, live, parts }, drawn) {
-  const made = drawn ?? make("div", { class: "row", "data-name": name }, make("b", {}, name),
-    ...(parts ? [make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" }), make("span")] : [make("div")]));
+/** Words under a lane, each where its line is; those that would lie over each other are joined. */
+function named(lines) {
+  const wide = LETTER_PX * WIDTH / Math.max(byId("transactions").clientWidth * TRACK, 200), words = [];
+  const laid = (one) => {
+    const text = [...new Set(one.names)].join(" · "), width = (text.length + 1) * wide;
+    return { ...one, text, from: one.at + width > WIDTH ? Math.max(one.to - width, 0) : one.at, end: one.at + width > WIDTH ? one.to : one.at + width };
+  };
+  for (const { x: at, name } of [...lines].sort((one, other) => one.x - other.x)) {
+    let word = laid({ at, to: at, names: [name] });
+    for (let last = words.at(-1); last && last.end > word.from; last = words.at(-1)) {
+      words.pop();
+      word = laid({ at: last.at, to: word.to, names: [...last.names, ...word.names] });
+    }
+    words.push(word);
+  }
+  return words;
+}
+
+function word({ text, from }, drawn) {
+  const made = set(drawn ?? make("small"), { text });
+  made.style.left = `${(from / WIDTH) * 100}%`; // a style of the script's own is no style attribute of the page
+  return made;
+}
+
+/** {name, said, live, parts: its rectangles, lines: what its lines are called, if it is a lane} → its row. */
+function row({ name, said, live, parts, lines }, drawn) {
+  const made = drawn ?? make("div", { class: "row", "data-name": name }, make("b", { title: name }, name),
+    ...(parts ? [make("div", { class: "track" }, make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" }), make("div", { class: "names", "aria-hidden": "true" })), make("span")] : [make("div")]));
   if (live) set(made.firstChild, { tabindex: 0, role: "button", "aria-label": `About ${name}`, choose: () => tell(live) });
   set(made.lastChild, parts ? { text: said, title: said } : { text: said });
   if (!parts) return made;
   const stop = parts.reduce((found, one) => (one.exchange && !(found?.x > one.x) ? one : found), undefined);
-  for (const _ of arrange(made.children[1], parts, (one) => one.key, (one, old) => part(one, old, one === stop)));
+  const [svg, names] = made.children[1].children;
+  for (const _ of arrange(svg, parts, (one) => one.key, (one, old) => part(one, old, one === stop)));
+  for (const _ of arrange(names, named(lines), (one) => one.text, word));
   return made;
 }
 
@@ -193,8 +285,9 @@ function lane(found, until) {
     const hint = `${found.id}: ${kind}, ${text}, ${seconds(at)}`;
     return { key: `${exchange.number} ${kind}`, x: rounded(x(at) - 2), y: 0, width: 4, height: 26, class: `mark ${kind}`, hint, exchange };
   });
+  const lines = marks.map((one) => ({ x: one.x, name: MARKS[one.class.replace("mark ", "")] }));
   const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
-  return { name: found.id, said: `${state} · ${producerId}/${epoch}${left(found.segments)}`, parts: [...segments, ...marks] };
+  return { name: found.id, said: `${state} · ${producerId}/${epoch}${left(found.segments)}`, parts: [...segments, ...marks], lines };
 }
 
 const left = (all) => (all.length > PARTS ? ` · the last ${PARTS} of ${all.length} drawn` : "");
@@ -216,9 +309,10 @@ function strip(found) {
   const unused = live && live.end === undefined && !found.batches.length; // its log is not open, and is not opened to be shown
   for (const [kind, title] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
     if (at[kind] !== undefined && !unused) parts.push({ key: kind, x: Math.min(scale(at[kind]), WIDTH - 6), y: 0, width: 6, height: 26, class: `edge ${kind}`, hint: `${title} ${at[kind]}` });
+  const lines = unused ? [] : [["start", "log start"], ["stable", "last stable"], ["high", "high watermark"]].filter(([kind]) => at[kind] !== undefined).map(([kind, title]) => ({ x: scale(at[kind]), name: `${title} ${at[kind]}` }));
   const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}${left(found.batches)}`];
   const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
-  return { name, said, live, parts };
+  return { name, said, live, parts, lines };
 }
 
 let tell = () => {};
@@ -232,7 +326,7 @@ function group(found) {
   const pending = list(live ? Object.entries(live.pending) : [...found.pending].map(([place, { offset }]) => [place, offset]));
   const said = [
     live ? `${live.state}${live.protocol ? `, ${live.protocol}` : ""}, coordinator ${live.coordinator}` : "",
-    `generation ${live?.generation ?? found.generation}, ${live?.count ?? found.members.size} members${live?.members.length ? ` (${live.members.join(", ")})` : ""}`,
+    `${(live?.generation ?? found.generation) < 0 ? "" : `generation ${live?.generation ?? found.generation}, `}${live?.count ?? found.members.size} members${live?.members.length ? ` (${live.members.join(", ")})` : ""}`,
     `committed ${committed}`,
     pending ? `pending ${pending}` : "",
   ].filter(Boolean);
@@ -241,9 +335,12 @@ function group(found) {
 
 function request(exchange, drawn) {
   const { number, api } = exchange;
-  const made = drawn ?? make("tr", { "data-number": number, class: exchange.errors?.length || exchange.broken ? "refusal" : "" }, ...Array.from({ length: 4 }, () => make("td")));
-  const texts = [seconds(exchange.time_ms), exchange.client_id ?? "", api, exchange.broken?.join("; ") || exchange.reasons?.join("; ") || exchange.errors?.join("; ") || exchange.outcome];
+  const made = drawn ?? make("tr", { "data-number": number, class: exchange.errors?.length || exchange.broken ? "refusal" : "" }, ...Array.from({ length: 4 }, () => make("td")), make("td", {}, make("span"), make("small")));
+  const { text: result, why, kind } = resultOf(exchange);
+  const texts = [seconds(exchange.time_ms), exchange.client_id ?? "", api, subjectOf(exchange)];
   for (const [place, text] of texts.entries()) set(made.children[place], { text });
+  set(made.lastChild.firstChild, { text: result, class: `result ${kind}` });
+  set(made.lastChild.lastChild, { text: why ?? "" });
   return set(made, { tabindex: 0, role: "button", "aria-label": `${api} number ${number}`, choose: () => show(exchange) });
 }
 
@@ -265,6 +362,47 @@ function* fill(id, found, draw, keyOf) {
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }
 
+/** What one wants to know first: which transaction is open, and why a request was refused. */
+function* glance(told, until) {
+  const open = [...joined(told.transactions, "transaction", { segments: [], marks: [] })].filter((one) => isOpen(stateOf(one)));
+  yield* arrange(byId("open"), open.slice(0, FIRST), (one) => one.id, (one, old) => openLine(one, until, told, old));
+  byId("open-count").textContent = open.length > FIRST ? `${FIRST} of ${open.length}` : "";
+  byId("open").classList.toggle("none", !open.length);
+  const last = told.refusals.at(-1), about = byId("refused");
+  if (about.dataset.number === String(last?.number)) return;
+  about.dataset.number = String(last?.number);
+  if (!last) return about.replaceChildren("No request was refused.");
+  const { text, why, kind } = resultOf(last), subject = subjectOf(last);
+  const button = make("button", { type: "button" }, `${last.api}${subject ? ` of ${subject}` : ""}`);
+  button.addEventListener("click", () => show(last));
+  about.replaceChildren(button, " ", make("span", { class: `result ${kind}` }, text), make("p", {}, why ?? ""));
+}
+
+const stateOf = (one) => one.live?.state ?? one.state ?? "Empty";
+const isOpen = (state) => state === "Ongoing" || state.startsWith("Prepare");
+
+function openLine(one, until, told, drawn) {
+  const made = drawn ?? make("li", {}, make("button", { type: "button" }, one.id), " ", make("span"), " ", make("span"));
+  if (!drawn) made.firstChild.addEventListener("click", () => goTo(one.id));
+  const state = stateOf(one), began = one.segments.findLast((segment) => segment.state === "Ongoing")?.from;
+  const places = one.live?.partitions ?? [...told.partitions.values()].filter((place) => place.batches.some((batch) => batch.outcome === "open" && batch.producerId === one.producerId)).map((place) => place.name);
+  const since = one.live?.started ? clockNow - one.live.started : began === undefined ? NaN : until - began;
+  set(made.children[1], { text: state, class: `result ${state}` });
+  set(made.children[2], { text: [Number.isNaN(since) ? "" : `for ${lasting(since)}`, places.length ? `on ${shownPlaces(places).slice(0, 4).join(", ")}${places.length > 4 ? " …" : ""}` : ""].filter(Boolean).join(" ") });
+  return made;
+}
+
+/** Topics first; partitions of committed offsets by what they are. */
+function shownPlaces(places) {
+  const own = places.filter((place) => !place.startsWith("__consumer_offsets-"));
+  return own.length < places.length ? [...own, "offsets of a group"] : own;
+}
+
+const lasting = (ms) => (ms < 60_000 ? `${(Math.max(ms, 0) / 1000).toFixed(1)} s` : `${Math.floor(ms / 60_000)} min`);
+let clockNow = 0;
+/** The broker clock of a live page, in ms. */
+export function clockIs(ms) { clockNow = ms; }
+
 /** Draws a slice at a time. All at once would be one long task, in which the page reacts to nothing. */
 function* parts() {
   const count = Number(byId("time").value);
@@ -277,6 +415,8 @@ function* parts() {
   const until = seen.length ? endOf(seen.at(-1)) : first;
   byId("now").textContent = `${count} of ${exchanges.length} exchanges, ${seconds(until)}`;
   const named = (one) => `${one.name ?? one.id} ${Boolean(one.live)}`;
+  yield;
+  yield* glance(told, until);
   yield;
   yield* fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found, drawn) => row(lane(found, until), drawn), named);
   yield;

@@ -1,4 +1,5 @@
-import { brokers, byId, forget, learn, make, pressed, renew, show, soon, take, telling } from "./draw.js";
+import { anything, brokers, byId, clockIs, closing, forget, learn, make, pressed, renew, show, soon, take, telling } from "./draw.js";
+import { nothingYet } from "./start.js";
 import { able, act, authorization, know, onToken } from "./hands.js";
 
 const KEPT = 5000; // exchanges; older ones are forgotten
@@ -7,6 +8,8 @@ now.hidden = false;
 
 /** What the cluster does now: a line, the brokers, the rules, and the requests that they hold. */
 function state(told) {
+  clockIs(told.clock.now_ms);
+  nothingYet(told.servers, anything());
   const parts = [
     `clock ${new Date(told.clock.now_ms).toISOString()}${told.clock.frozen ? ", frozen" : ""}`,
     told.recording ? "" : "nothing is recorded",
@@ -39,8 +42,13 @@ function broker(id, told) {
 }
 
 function ruleSaid(set) {
-  const { action, ...match } = set.rule;
-  return `rule ${set.id}: ${action.name} ${JSON.stringify(match)}, acted ${set.fired}, holds ${set.held}`;
+  const { action, api, times, nth, probability, seed, ...match } = set.rule;
+  const details = Object.entries(action).filter(([name]) => name !== "name").map(([, value]) => (typeof value === "string" ? value : JSON.stringify(value)));
+  const matched = Object.entries(match).filter(([, value]) => value !== null && value !== false).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const chance = probability < 1 ? [`one in ${Math.round(1 / probability)}`] : [];
+  const first = nth > 1 ? [`from number ${nth} on`] : [];
+  const what = [[action.name, ...details].join(" ") + ` on ${api?.join(", ") ?? "any request"}`, ...matched, ...first, ...chance];
+  return `rule ${set.id}: ${what.join(", ")}; acted ${set.fired}${times === null ? "" : ` of ${times}`}, holds ${set.held}`;
 }
 
 function ruleActs(set) {
@@ -56,7 +64,8 @@ function tell(row) {
     if (row[name] !== undefined) about.append(make("dt", {}, name), make("dd", {}, String(row[name])));
   const others = able() ? row.replicas.filter((id) => id !== row.leader) : [];
   const acts = others.map((to) => act(`Have broker ${to} lead it`, "state.move_leader", { topic: row.topic, partition: row.partition, to }));
-  renew(shown, [make("h2", {}, row.name), about, ...acts]);
+  document.body.classList.add("choosing");
+  renew(shown, [closing(), make("h2", {}, row.name), about, ...acts]);
 }
 telling(tell);
 
