@@ -93,7 +93,7 @@ def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
         if not name:
             continue
         if one["api"] == "InitProducerId":
-            if response and request["producer_id"] < 0:
+            if response and request.get("producer_id", -1) < 0:
                 asked[name] += [one["number"]] if all(_WAIT in error for error in one["errors"]) else []
                 if not one["errors"]:
                     turns[name].append(_Turn(one["number"], response["producer_id"], response["producer_epoch"]))

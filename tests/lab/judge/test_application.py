@@ -75,7 +75,7 @@ def shared(story: Story) -> list[int]:
 
 def test_two_instances_that_fence_each_other_share_an_id() -> None:
     story = Story()
-    story.init(0)
+    del story.init(0)["request"]["producer_id"]  # before version 3
     story.init(1)
     story.end(0, FENCED)
     story.init(3, WAIT)  # this alone fences
