@@ -24,6 +24,8 @@ from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.draw import footprint, kills
 from minibroker_lab.judge.files import NAME, makers, save_trace
 from minibroker_lab.judge.history import HistoryError
+from minibroker_lab.judge.kip890 import NO, YES, answer, late_scripts
+from minibroker_lab.judge.kip890 import table as late_table
 from minibroker_lab.judge.lineage import lineage_of
 from minibroker_lab.judge.report import (
     BROKEN,
@@ -42,6 +44,7 @@ from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.trial import Task, try_out
 
 ALL = "all"
+KIP890 = "kip890"
 _TIMEOUT_SECONDS = 120.0
 _MINUTES = 10.0
 
@@ -64,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kills",
         action="store_true",
         help="kill and restart the command at each request of its exactly-once path: before it is applied, and after",
+    )
+    parser.add_argument(
+        "--preset", choices=[KIP890], help="kip890: whether a late request acts on the next transaction of the command"
     )
     parser.add_argument(
         "--history", metavar="FILE", help="the client's history, as JSON lines (default: $MINIBROKER_HISTORY)"
@@ -125,10 +131,14 @@ def run(arguments: argparse.Namespace) -> int:
             return _search(arguments, started)
         if arguments.minutes or arguments.runs:
             raise ScriptError("--minutes and --runs go with --search")
-        scripts = [load(name) for name in _names(arguments.script, calm=not arguments.kills)]
+        scripts = [load(name) for name in _names(arguments.script, calm=not (arguments.kills or arguments.preset))]
         task = _task(arguments)
-        if arguments.kills:
-            scripts += kills(footprint(try_out(task, load("calm"), "calm").run.exchanges))
+        if arguments.kills or arguments.preset:
+            calm = try_out(task, load("calm"), "calm").run.exchanges
+            scripts += kills(footprint(calm)) if arguments.kills else []
+            scripts += late_scripts(calm) if arguments.preset else []
+            if not scripts:
+                raise ScriptError("the command sends no request that could be late, or made to fail")
         runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
         for number, script in enumerate(runs, 1):
             verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
@@ -141,6 +151,8 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
     outcomes = [one.outcome for one in verdicts]
+    if arguments.preset:
+        return _late(verdicts, outcomes)
     met = failures_met(one.run for one in verdicts)
     if len(verdicts) > 1 or HELD in outcomes:
         say(coverage(met))
@@ -149,6 +161,16 @@ def run(arguments: argparse.Namespace) -> int:
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return _held(arguments, met) if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _late(verdicts: list[Judged], outcomes: list[str]) -> int:
+    """What the preset was asked. It is the answer where no rule was broken that could be seen."""
+    answers = [(one.run.script.name.rstrip("-0123456789"), answer(one)) for one in verdicts]
+    say(*late_table(answers))
+    said = [one.said for _, one in answers]
+    if YES in said or BROKEN in outcomes:
+        return EXIT_BROKEN
+    return EXIT_HELD if NO in said else EXIT_UNDECIDED
 
 
 def _held(arguments: argparse.Namespace, met: Met) -> int:
@@ -163,8 +185,8 @@ def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str)
 
 def _search(arguments: argparse.Namespace, started: str) -> int:
     """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
-    if arguments.script or arguments.kills:
-        raise ScriptError("--search draws its scripts: leave out --script and --kills")
+    if arguments.script or arguments.kills or arguments.preset:
+        raise ScriptError("--search draws its scripts: leave out --script, --kills and --preset")
     minutes = arguments.minutes or (math.inf if arguments.runs else _MINUTES)
     end = time.monotonic() + minutes * 60
     task = _task(arguments)
@@ -216,7 +238,9 @@ def _names(given: list[str], *, calm: bool) -> list[str]:
 
 def _task(arguments: argparse.Namespace) -> Task:
     broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
-    config = dict(parse_assignment(text) for text in arguments.config)
+    # Requests are counted by the run without failures: what the broker refuses for a moment would be counted too.
+    config = {"minibroker.not.yet.answers": "false"} if arguments.preset else {}
+    config |= dict(parse_assignment(text) for text in arguments.config)
     try:
         lineage = [lineage_of(text, arguments.lineage_key) for text in arguments.lineage]
     except ValueError as error:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import judged_applications
 from judge_page import _said, columns, kept, table
+from toolchain import TESTS
 
 from minibroker_lab.judge.scripts import bundled
+
+
+def test_the_programs_of_the_page_are_there() -> None:
+    sources = {source for every in judged_applications._SOURCES.values() for source in every}
+    assert [source for source in sources if not (TESTS / source).is_file()] == []
 
 
 def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> None:

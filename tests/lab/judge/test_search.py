@@ -230,8 +230,8 @@ def test_ctrl_c_keeps_what_was_found(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--search", "--script", "calm"], "--search draws its scripts: leave out --script and --kills"),
-        (["--search", "--kills"], "leave out --script and --kills"),
+        (["--search", "--script", "calm"], "--search draws its scripts: leave out --script, --kills and --preset"),
+        (["--search", "--kills"], "leave out --script, --kills and --preset"),
         (["--runs", "2"], "--minutes and --runs go with --search"),
         (["--search", "--minutes", "0"], "expected a time above 0, got '0'"),
         (["--search", "--minutes", "nan"], "expected a time above 0, got 'nan'"),

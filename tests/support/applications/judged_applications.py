@@ -37,7 +37,7 @@ OLD = {
 }
 """Older versions beside the tiers' own: the oldest that has a wheel for Python 3.11, or one that many still use."""
 _SOURCES = {
-    **dict.fromkeys(PYTHON, ("support/judged_client.py",)),
+    **dict.fromkeys(PYTHON, ("support/applications/judged_client.py",)),
     JAVA: ("jvm/JudgedClient.java",),
     "franz-go": ("go/judged/main.go", "go/judged/franz.go"),
     "sarama": ("go/judged/main.go", "go/judged/sarama.go"),
