@@ -69,9 +69,10 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
 LOOP = Path(__file__).parents[1] / "support" / "applications" / "loop_client.py"
 
 
-def loop(mistake: str, directory: Path, *scripts: str) -> list[dict[str, Any]]:
-    """What the judge reports of the loop with this mistake, one object a script."""
-    chosen = [argument for script in scripts for argument in ("--script", script)]
+def loop(mistake: str, directory: Path, *scripts: str, repeat: int = 1) -> list[dict[str, Any]]:
+    """What the judge reports of the loop with this mistake, one object a run."""
+    chosen = ["--repeat", str(repeat)]
+    chosen += [argument for script in scripts for argument in ("--script", script)]
     topics = ["--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out", "--timeout", "90"]
     main(["judge", *chosen, *topics, "--report", "json", "--report-dir", str(directory), "--", *python(mistake)])
     found: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
@@ -119,9 +120,20 @@ def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
     scripts = ["calm", "aborted-tail", "broker-killed", "client-killed-after-commit", "client-killed-before-commit"]
     scripts += ["connection-resets", "coordinator-moves", "group-rebalances", "offsets-unavailable"]
     scripts += ["produce-refused", "silent-end-txn"]
-    reports = loop("right", tmp_path, *scripts)
-    assert [one["script"] for one in reports] == scripts
+    reports = loop("right", tmp_path, *scripts, repeat=2)
+    assert [one["script"] for one in reports] == [f"{name}-{number}" for name in scripts for number in (1, 2)]
     assert [one for one in reports if one["verdict"] != "held"] == []
+
+
+@pytest.mark.slow
+def test_a_late_commit_ends_the_next_transaction_of_a_client_before_kip_890(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JUDGED_TIMEOUT_MS", "1500")
+    arguments = ["--preset", "kip890", "--topic", "orders:1", "--timeout", "60"]
+    assert main(["judge", *arguments, "--", *command("confluent-kafka", tmp_path)]) == 1
+    said = {line.strip()[:12].strip(): line.split()[2] for line in capsys.readouterr().out.splitlines()[-3:]}
+    assert (said["late commit"], said["late abort"]) == ("yes", "yes")
 
 
 def test_the_page_has_every_old_version_beside_the_new_one() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import judged_applications
 from judge_page import _said, columns, kept, table
+from late_page import PAGE, SCRIPTS, cell
+from late_page import kept as late_rows
+from late_page import table as late_table
 from toolchain import TESTS
 
 from minibroker_lab.judge.scripts import bundled
@@ -27,3 +30,16 @@ def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> Non
     assert not any(f"`{name}`" in counts for name in bundled())
     read = kept(text, "kafka")
     assert (read[new], table("kafka", read)) == (cells[new], text)
+
+
+def test_the_cells_of_the_page_of_late_requests() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = late_rows(text)
+    assert {len(row) for row in rows.values()} == {len(SCRIPTS) + 1}
+    assert set(rows) <= set(columns())
+    assert late_table(rows) in text
+    assert cell("yes", "3 of 3", "EndTxn v1 (exchange 27) ended it") == "**yes** 3 of 3: EndTxn v1"
+    assert (
+        cell("no", "2 of 3", "EndTxn v1 (exchange 2) was refused with PRODUCER_FENCED") == "no 2 of 3: PRODUCER_FENCED"
+    )
+    assert [cell("not told", times, "x") for times in ("3 of 3", "1 of 3")] == ["not told", "not told 1 of 3"]

@@ -58,7 +58,9 @@ def cell(said: str, times: str, why: str) -> str:
     if said == "yes":
         return f"**yes** {times}: {' '.join(why.split()[:2])}"
     code = re.search(r"refused with ([A-Z_]+)", why)
-    return f"no {times}: {code[1]}" if code else f"no {times}" if said == "no" else "not told"
+    if said == "no":
+        return f"no {times}: {code[1]}" if code else f"no {times}"
+    return "not told" if len(set(times.split(" of "))) == 1 else f"not told {times}"
 
 
 def kept(text: str) -> Rows:
