@@ -26,7 +26,24 @@ def test_there_are_ten_recipes_and_they_are_short() -> None:
     assert max((node.end_lineno or 0) - node.lineno for node in numbered) <= 25
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+NIGHTLY = {"test_questions_confluent"}
+
+
+def test_the_page_of_questions_names_every_test() -> None:
+    page = (ROOT / "docs" / "how-to" / "questions.md").read_text(encoding="utf-8")
+    (questions,) = (path for path in RECIPES if "questions" in path.stem)
+    functions = [node for node in ast.parse(questions.read_text()).body if isinstance(node, ast.FunctionDef)]
+    tests = [function.name for function in functions if function.name.startswith("test")]
+    assert re.findall(r"^\| (\d+) \| .* \| `(\w+)` \|$", page, re.MULTILINE) == [
+        (str(number), name) for number, name in enumerate(tests, 1)
+    ]
+    assert len(tests) == 10
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(one, id=one.stem, marks=[pytest.mark.slow] if one.stem in NIGHTLY else []) for one in RECIPES],
+)
 def test_recipe(recipe: Path) -> None:
     plain = [
         "-c",
