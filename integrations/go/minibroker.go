@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,9 +24,12 @@ import (
 
 const stopTime = 10 * time.Second
 
-// Broker is a running broker; BootstrapServers is HOST:PORT for clients.
+// Broker is a running broker; BootstrapServers is HOST:PORT for clients. Page is the address of the live page of a broker
+// that was started with "--page", Metrics the HOST:PORT of one with "--metrics", "127.0.0.1:0"; empty without.
 type Broker struct {
 	BootstrapServers string
+	Page             string
+	Metrics          string
 
 	t       testing.TB
 	control string
@@ -70,14 +74,22 @@ func Start(t testing.TB, arguments ...string) *Broker {
 			t.Logf("minibroker: %s", said)
 		}
 	})
-	// It prints two lines once it serves: bootstrap.servers=… and control=….
-	for lines := bufio.NewScanner(stdout); broker.control == "" && lines.Scan(); {
+	// It prints a line for each address once it serves: bootstrap.servers=…, control=…, and those that were asked for.
+	missing := func() bool {
+		return broker.control == "" || broker.Page == "" && slices.Contains(arguments, "--page") ||
+			broker.Metrics == "" && slices.Contains(arguments, "--metrics")
+	}
+	for lines := bufio.NewScanner(stdout); missing() && lines.Scan(); {
 		key, value, _ := strings.Cut(lines.Text(), "=")
 		switch key {
 		case "bootstrap.servers":
 			broker.BootstrapServers = value
 		case "control":
 			broker.control = value
+		case "page":
+			broker.Page = value
+		case "metrics":
+			broker.Metrics = value
 		}
 	}
 	if broker.control == "" {
@@ -90,12 +102,112 @@ func Start(t testing.TB, arguments ...string) *Broker {
 // result, unless that is nil. `minibroker control` lists all. A command that is refused fails the test.
 func (broker *Broker) Control(command, body string, result any) {
 	broker.t.Helper()
-	if err := broker.try(command, body, result); err != nil {
+	if err := broker.Try(command, body, result); err != nil {
 		broker.t.Fatalf("%s: %v", command, err)
 	}
 }
 
-func (broker *Broker) try(command, body string, result any) error {
+// Fault is a rule that is set. It is removed when the test ends; a rule that never acted then fails the test, as it
+// proved nothing.
+type Fault struct {
+	ID int
+
+	broker *Broker
+	closed bool
+	fired  int
+}
+
+// Fault sets a rule, such as `{"api": "EndTxn", "action": "drop_reply"}`: the fields of fault.add.
+func (broker *Broker) Fault(rule string) *Fault {
+	broker.t.Helper()
+	fault := &Fault{broker: broker}
+	broker.Control("fault.add", rule, fault)
+	broker.t.Cleanup(func() {
+		fault.Close()
+		if fault.fired == 0 && !broker.t.Failed() {
+			broker.t.Errorf("the rule %s never acted", rule)
+		}
+	})
+	return fault
+}
+
+// Fired says how many requests the rule has acted on.
+func (fault *Fault) Fired() int {
+	fault.broker.t.Helper()
+	if !fault.closed {
+		fault.command("fault.get", "")
+	}
+	return fault.fired
+}
+
+// Wait until the rule has acted so many times; after ten seconds the test fails.
+func (fault *Fault) Wait(times int) {
+	fault.broker.t.Helper()
+	fault.command("fault.wait", fmt.Sprintf(`, "times": %d`, times))
+	if fault.fired < times {
+		fault.broker.t.Fatalf("the rule acted %d times, not %d", fault.fired, times)
+	}
+}
+
+// Release lets the requests go on that the rule holds.
+func (fault *Fault) Release() {
+	fault.broker.t.Helper()
+	fault.command("fault.release", "")
+}
+
+// Close removes the rule; no effect the second time.
+func (fault *Fault) Close() {
+	fault.broker.t.Helper()
+	if !fault.closed {
+		fault.command("fault.remove", "")
+		fault.closed = true
+	}
+}
+
+func (fault *Fault) command(name, more string) {
+	fault.broker.t.Helper()
+	var now struct{ Fired int }
+	fault.broker.Control(name, fmt.Sprintf(`{"id": %d%s}`, fault.ID, more), &now)
+	fault.fired = now.Fired
+}
+
+// Record is one record of a topic. Key and Value are empty where the record has none.
+type Record struct {
+	Topic     string
+	Partition int
+	Offset    int64
+	Key       Bytes
+	Value     Bytes
+}
+
+// Bytes are those of a key or value, as a string.
+type Bytes string
+
+// UnmarshalJSON takes a text, or the base64 of bytes that are none.
+func (bytes *Bytes) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '{' {
+		var encoded struct{ Base64 []byte }
+		err := json.Unmarshal(data, &encoded)
+		*bytes = Bytes(encoded.Base64)
+		return err
+	}
+	var text string
+	err := json.Unmarshal(data, &text)
+	*bytes = Bytes(text)
+	return err
+}
+
+// Records gives what a read_committed consumer reads of a topic, from its start to its end.
+func (broker *Broker) Records(topic string) []Record {
+	broker.t.Helper()
+	asked, _ := json.Marshal(map[string]string{"topic": topic, "isolation": "read_committed"})
+	var records []Record
+	broker.Control("read.records", string(asked), &records)
+	return records
+}
+
+// Try is Control for a command that may be refused: it returns why.
+func (broker *Broker) Try(command, body string, result any) error {
 	url := "http://" + broker.control + "/v1/" + strings.ReplaceAll(command, ".", "/")
 	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

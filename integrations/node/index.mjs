@@ -12,7 +12,9 @@ const MISSING = 'install minibroker with pip and have it on PATH, or name it wit
  * Starts a broker and resolves once it serves; rejects with what it said when it does not start.
  *
  * It has `bootstrapServers` (HOST:PORT), `control(command, body)` for any command that `minibroker control` lists, which
- * rejects with the reason of a refusal, and `stop()`. It logs nothing, and ends with this process however that ends.
+ * rejects with the reason of a refusal, `fault(rule)`, `records(topic)`, and `stop()`. `page` is the address of the live
+ * page of a broker with '--page', `metrics` the HOST:PORT of one with '--metrics', '127.0.0.1:0'. It logs nothing, and ends
+ * with this process however that ends.
  *
  * @param {...string} args further arguments of `minibroker serve`, such as '--topic', 'orders:3'
  */
@@ -34,14 +36,15 @@ export async function minibroker(...args) {
     broker.on('error', (error) => resolve(said.push(`${error.message}; ${MISSING}`)))
     broker.on('close', resolve)
   })
-  // It prints two lines once it serves: bootstrap.servers=… and control=….
+  // It prints a line for each address once it serves: bootstrap.servers=…, control=…, and those that were asked for.
+  const wanted = ['control', ...['page', 'metrics'].filter((name) => args.includes(`--${name}`))]
   const told = {}
   const lines = createInterface({ input: broker.stdout })
   const serves = new Promise((resolve) => {
     lines.on('line', (line) => {
       const at = line.indexOf('=')
       told[line.slice(0, at)] = line.slice(at + 1)
-      if (told.control) resolve()
+      if (wanted.every((name) => told[name])) resolve()
     })
   })
   await Promise.race([serves, ended])
@@ -58,6 +61,28 @@ export async function minibroker(...args) {
     return answer.result
   }
 
+  /**
+   * Sets a rule, such as { api: 'EndTxn', action: 'drop_reply' }. The handle has `fired()`, `wait(times)`, which rejects
+   * after ten seconds, `release()` for requests that it holds, and `close()`, which removes it.
+   */
+  async function fault(rule) {
+    const { id } = await control('fault.add', rule)
+    let last // its counts when it was removed
+    return {
+      id,
+      fired: async () => (last ?? (await control('fault.get', { id }))).fired,
+      wait: async (times = 1) => {
+        const { fired } = await control('fault.wait', { id, times })
+        if (fired < times) throw new Error(`rule ${id} acted ${fired} times, not ${times}`)
+      },
+      release: async () => (await control('fault.release', { id })).released,
+      close: async () => { last ??= await control('fault.remove', { id }) },
+    }
+  }
+
+  /** What a consumer with this isolation reads of a topic, from its start to its end: topic, partition, offset, key, value… */
+  const records = (topic, isolation = 'read_committed') => control('read.records', { topic, isolation })
+
   async function stop() {
     if (broker.exitCode !== null || broker.signalCode !== null) return
     const closed = once(broker, 'close')
@@ -67,7 +92,8 @@ export async function minibroker(...args) {
     clearTimeout(killed)
   }
 
-  return { bootstrapServers: told['bootstrap.servers'], control, stop }
+  const { page, metrics } = told
+  return { bootstrapServers: told['bootstrap.servers'], page, metrics, control, fault, records, stop }
 }
 
 export default minibroker

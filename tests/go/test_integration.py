@@ -56,6 +56,20 @@ func TestRefused(t *testing.T) {
 	minibroker.Start(t).Control("clock.advance", `{"minuts": 2}`, nil)
 }
 
+func TestNeverActed(t *testing.T) {
+	minibroker.Start(t).Fault(`{"api": "EndTxn", "action": "close"}`)
+}
+
+func TestTried(t *testing.T) {
+	broker := minibroker.Start(t, "--page", "--metrics", "127.0.0.1:0", "--topic", "t")
+	if err := broker.Try("clock.advance", `{"hour": 2}`, nil); err == nil {
+		t.Fatal("not refused")
+	}
+	if broker.Page == "" || broker.Metrics == "" || len(broker.Records("t")) != 0 {
+		t.Fatal(broker)
+	}
+}
+
 func TestNoBroker(t *testing.T) {
 	minibroker.Start(t, "--topic", "a/b")
 }
@@ -66,6 +80,8 @@ def test_a_refusal_and_a_broker_that_does_not_start_fail_the_test_with_the_reaso
     done = run(tmp_path, FAILS)
     assert done.returncode == 1
     assert "did you mean minutes?" in done.stdout
+    assert "--- PASS: TestTried" in done.stdout
+    assert '"action": "close"} never acted' in done.stdout
     assert "minibroker did not start" in done.stdout
     assert "a/b" in done.stdout
 

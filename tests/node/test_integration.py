@@ -40,6 +40,7 @@ def test_the_test_on_the_page(tmp_path: Path) -> None:
 
 
 FAILS = """
+import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { minibroker } from 'minibroker'
 
@@ -47,6 +48,20 @@ test('refused', async (t) => {
   const broker = await minibroker()
   t.after(() => broker.stop())
   await broker.control('clock.advance', { minuts: 2 })
+})
+
+test('handles', async (t) => {
+  const broker = await minibroker('--page', '--metrics', '127.0.0.1:0', '--topic', 't')
+  t.after(() => broker.stop())
+  const lost = await broker.fault({ api: 'EndTxn', action: 'hold' })
+  assert.equal(await lost.fired(), 0)
+  assert.equal(await lost.release(), 0)
+  await lost.close()
+  await lost.close()
+  assert.equal(await lost.fired(), 0)
+  assert.deepEqual(await broker.records('t'), [])
+  assert.match(broker.page, /^http/)
+  assert.match(broker.metrics, /^127/)
 })
 
 test('no broker', () => minibroker('--topic', 'a/b'))
@@ -57,6 +72,7 @@ def test_a_refusal_and_a_broker_that_does_not_start_reject_with_the_reason(tmp_p
     done = run(tmp_path, FAILS)
     assert done.returncode == 1
     assert "\n# fail 2\n" in done.stdout
+    assert "\nok 2 - handles" in done.stdout
     assert "did you mean minutes?" in done.stdout
     assert "minibroker did not start" in done.stdout
     assert "a/b" in done.stdout
