@@ -565,7 +565,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("compiled", 120, compiled),
     *((f"python{version}", 100, other_python(version)) for version in OTHER_PYTHONS),
     ("matrices", 200, matrices),
-    ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
+    ("simulation", 110, check("minibroker", "simulate", "--seeds", "600", "--jobs", "2")),
     ("elsewhere", 150, elsewhere),
     ("clients", 730, tier("clients")),
     ("jvm", 640, tier("jvm")),

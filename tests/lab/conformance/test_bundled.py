@@ -25,12 +25,14 @@ PROMPT = (
     "minibroker.not.yet.answers=true",
 )
 """Transactions time out soon, and scenarios must not fail for the answers by which Kafka makes clients wait."""
+MOSTLY_KAFKA = pytest.mark.parametrize(
+    ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.slow)]
+)
+"""What `kip` answers otherwise, the default tests ask for in `test_what_kip_answers_otherwise`."""
 BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
 
-@pytest.mark.parametrize(
-    ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.matrix)]
-)
+@MOSTLY_KAFKA
 def test_minibroker_answers_as_expected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], semantics: str, expectation: str
 ) -> None:
@@ -80,9 +82,7 @@ def test_what_is_forgotten_soon(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")
-@pytest.mark.parametrize(
-    ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.matrix)]
-)
+@MOSTLY_KAFKA
 def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], semantics: str, expectation: str) -> None:
     often = "transaction.abort.timed.out.transaction.cleanup.interval.ms=500"
     with restartable_minibroker(["--semantics", semantics, "-c", often]) as (bootstrap, state):

@@ -9,7 +9,6 @@ from long_batches import NOW
 from manual_time import ManualTimer, ManualTimers
 from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
-from sampling import thinned
 from watched_loop import MOST_AT_ONCE, MOST_CALLS, WatchedLoop, watched
 
 from minibroker.broker.broker import Broker
@@ -96,7 +95,7 @@ def story(many: int) -> Iterator[tuple[str, WatchedLoop]]:
                 yield "sweeps", loop  # retention, producers, checkpoints
 
 
-@pytest.mark.parametrize("many", thinned([1500, MANY], 2))
+@pytest.mark.parametrize("many", [1500, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_what_changes_many_partitions_leaves_others_their_turn(many: int) -> None:
     longest: dict[str, int] = {}
     for name, loop in story(many):
