@@ -23,7 +23,7 @@ class LogFiles:
 
     It knows neither high watermark nor log start: the log passes the offsets. Every method may raise StorageError.
     `recovery_point` is the exclusive end of the data that survives a power loss, `cuts` the number of truncations since
-    opening.
+    opening. `ended`: the handles were closed for good; a flush on another thread stops.
     """
 
     __slots__ = (
@@ -32,6 +32,7 @@ class LogFiles:
         "_marking",
         "cuts",
         "disk",
+        "ended",
         "path",
         "recovery_point",
         "removals",
@@ -48,6 +49,7 @@ class LogFiles:
         self.snapshots = snapshots
         self.recovery_point = recovery_point
         self.cuts = 0
+        self.ended = False
         self.removals = Removals(disk)
         self._dir_unsynced = new
         self._epochs_unsynced = False
@@ -82,15 +84,29 @@ class LogFiles:
     def flush(self, end: int, cuts: int) -> None:
         """Returns when everything below `end` survives a power loss; may run in another thread. `cuts` was read before
         `end` was: a truncation since then means that other records may have these offsets, which are not synced."""
-        if end <= self.recovery_point and not self._epochs_unsynced:
+        if self.ended or (end <= self.recovery_point and not self._epochs_unsynced):
             return
+        try:
+            self._sync(end)
+        finally:
+            if self.ended:  # it may have opened files again
+                self._close_handles()
+        with self._marking:
+            if cuts == self.cuts and not self.ended:
+                self.recovery_point = max(self.recovery_point, end)
+
+    def _sync(self, end: int) -> None:
         for segment in self.segments.from_offset(self.recovery_point - 1):
+            if self.ended:
+                return
             if self.segments.next_base(segment) == self.recovery_point:
                 # Rolled where the last flush ended: only its time index has a new entry. Its log is left alone,
                 # as LocalLog.flush does.
                 segment.save_indexes(sync=True)
             elif segment.base_offset < end:
                 segment.flush()
+        if self.ended:
+            return
         if self._epochs_unsynced:
             self._epochs_unsynced = False
             try:
@@ -104,9 +120,6 @@ class LogFiles:
                 sync_file(self.disk, join(self.path, METADATA_FILE))
             self.disk.sync_dir(self.path.rpartition("/")[0])
             self._dir_unsynced = False
-        with self._marking:
-            if cuts == self.cuts:
-                self.recovery_point = max(self.recovery_point, end)
 
     def close(self, producers: ProducerStateManager, end: int) -> None:
         """Writes producer snapshot and indexes, syncs everything below `end` and closes the handles."""
@@ -120,7 +133,11 @@ class LogFiles:
         self.removals.finish()
 
     def abandon(self) -> None:
-        """Closes the handles and writes nothing, as in a crash."""
+        """Closes the handles and writes nothing, as in a crash. No flush writes anything after it."""
+        self.ended = True
+        self._close_handles()
+
+    def _close_handles(self) -> None:
         for segment in self.segments:
             segment.close_files()
 

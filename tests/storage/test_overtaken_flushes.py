@@ -155,8 +155,29 @@ def test_what_is_said_to_be_synced_is_there_after_a_power_loss(
         place = f"before call {call}, {log.disk.history[-1]}"
         assert [data for data, _ in batches(after)][: len(expected)] == expected, place
         assert after.log_end_offset >= synced, place
+        if event not in (_close, _kill):
+            log.flush()
+            assert log.recovery_point == log.log_end_offset, place
+    assert 5 < call < 100
+
+
+@pytest.mark.parametrize("event", [_kill, _close], ids=["kill", "close"])
+def test_after_the_end_of_a_log_its_flush_ends_with_the_file_it_is_at(event: Callable[[PartitionLog], None]) -> None:
+    for call in range(1, 100):
+        disk = OvertakenDisk()
+        log = filled(disk, CONFIG)
+        ends: list[int] = []
+
+        def end(log: PartitionLog = log, disk: OvertakenDisk = disk, ends: list[int] = ends) -> None:
+            event(log)
+            ends.append(disk.calls)
+
+        disk.at, disk.event = disk.calls + call, end
         log.flush()
-        assert log.recovery_point == log.log_end_offset, place
+        if not ends:
+            break
+        late = {line.split()[2].partition(".")[0] for line in disk.history[ends[0] :]}
+        assert len(late) == 1, disk.history[ends[0] :]
     assert 5 < call < 100
 
 

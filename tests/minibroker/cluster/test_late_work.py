@@ -1,0 +1,184 @@
+"""Work that is left when a broker or a topic ends: nothing is opened again, made again or written.
+
+Everything that a broker does later is under way at once: syncs on their threads, timers of flushes, retention,
+compaction, checkpoints, file removal, a rebalance and a transaction, fetches of followers and clients, a new topic, a
+delayed request. Then a broker or its topics end, and the rest arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from held_executor import HeldExecutor
+from logs import batches
+from many_brokers import ManyBrokers
+
+from minibroker.control.commands import Commands
+from minibroker.faults.rules import rule_from
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import InlineExecutor
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.directory import CLEAN_FILE
+from minibroker_storage.faulty_disk import FaultyDisk
+
+R = TypeVar("R")
+NODE = 1
+TOPICS = ("synced", "compacted", "retained", "followed")
+CONFIG = {
+    "group.initial.rebalance.delay.ms": "3000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.flush.interval.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+}
+
+
+class SometimesHeld(HeldExecutor):
+    """Works at once until `holding`."""
+
+    holding = False
+
+    def submit(self, work: Callable[[], R]) -> Deferred[R]:
+        return super().submit(work) if self.holding else InlineExecutor.submit(self, work)
+
+
+class Story:
+    """Broker 1 leads everything but ``followed``, and has all kinds of work that is not done."""
+
+    def __init__(self) -> None:
+        self.executor = SometimesHeld()
+        self.disks = {node: FaultyDisk() for node in (1, 2, 3)}
+        self.brokers = ManyBrokers(3, CONFIG, disks=self.disks, executor=self.executor)
+        for name, replicas, config in (
+            ("synced", [1, 2, 3], {"flush.messages": "1"}),
+            ("compacted", [1, 2, 3], {"cleanup.policy": "compact"}),
+            ("retained", [1, 2, 3], {"retention.ms": "1"}),
+            ("followed", [2, 1, 3], {}),
+        ):
+            self.brokers.create(name, [replicas], config)
+        self.brokers.coordinator("g", 0)
+        self.brokers.coordinator("x", 1)
+        for topic in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+            if self.brokers.leader(topic) != NODE:
+                self.brokers.cluster.move_leader(topic, 0, NODE)
+        self.brokers.settle(100)
+        self.commands = Commands(self.brokers.cluster, self.brokers.timers)
+        self.fill()
+        self.executor.holding = True
+        self.begin()
+
+    def fill(self) -> None:
+        for topic in TOPICS:
+            for _ in range(3):
+                leader, now_ms = self.brokers.leader(topic), self.brokers.clock.now_ms()
+                batch = build_batch([Record(0, now_ms, b"k", b"v")])
+                answer = self.brokers.send(leader, self.brokers.produce_request(topic, batch), 9)
+                self.brokers.settle(20)
+                assert answer.result().responses[0].partition_responses[0].error_code == 0
+                self.brokers.partition(leader, topic).log.roll(now_ms)
+        self.producer = self.call(m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1500), 4)
+
+    def call(self, request: Request, version: int) -> Any:
+        answer = self.brokers.send(NODE, request, version)
+        self.brokers.settle(20)
+        return answer.result()
+
+    def begin(self) -> None:
+        """Leave work of each kind undone."""
+        kind = m.AddPartitionsToTxnRequest
+        added = kind(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=self.producer.producer_id,
+            v3_and_below_producer_epoch=self.producer.producer_epoch,
+            v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name="synced", partitions=[0])],
+        )
+        self.brokers.send(NODE, added, 3)
+        now_ms = self.brokers.clock.now_ms()
+        for topic, node in (("synced", NODE), ("compacted", NODE), ("retained", NODE), ("followed", 2)):
+            batch = build_batch([Record(0, now_ms, b"k", b"later")])
+            self.brokers.send(node, self.brokers.produce_request(topic, batch), 9)
+        join = m.JoinGroupRequest
+        protocol = join.JoinGroupRequestProtocol(name="range", metadata=b"")
+        joined = join(
+            group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
+            protocol_type="consumer", protocols=[protocol],
+        )  # fmt: skip
+        self.brokers.send(NODE, joined, 3)
+        fetch = m.FetchRequest
+        wanted = fetch.FetchPartition(partition=0, fetch_offset=4, partition_max_bytes=100)
+        waiting = fetch(
+            max_wait_ms=5000, min_bytes=1000, topics=[fetch.FetchTopic(topic="retained", partitions=[wanted])]
+        )
+        self.brokers.send(NODE, waiting, 12)
+        self.commands.engine.add(rule_from({"api": "Produce", "action": {"name": "delay", "ms": 2000}}))
+        self.brokers.send(NODE, self.brokers.produce_request("retained", batch), 9)
+        topic = m.CreateTopicsRequest.CreatableTopic(name="new", num_partitions=1, replication_factor=3)
+        self.brokers.send(NODE, m.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+        self.brokers.settle(600)
+        assert self.executor.waiting > 3
+
+    def arrive(self) -> None:
+        """All that was held, and two minutes."""
+        self.executor.holding = False
+        self.executor.run_all()
+        self.brokers.settle(120_000)
+
+
+def test_a_killed_broker_writes_nothing() -> None:
+    story = Story()
+    disk = story.disks[NODE]
+    story.brokers.cluster.kill_broker(NODE)
+    before = disk.calls
+    story.arrive()
+    assert "\n".join(disk.history[before:]) == ""
+    story.brokers.stop()
+
+
+def test_a_stopped_broker_writes_nothing_after_its_clean_shutdown_file() -> None:
+    story = Story()
+    disk = story.disks[NODE]
+    stopped = story.brokers.cluster.stop_broker(NODE)
+    while not stopped.done and story.executor.waiting:
+        story.executor.run()
+    stopped.result()
+    before = disk.calls
+    story.arrive()
+    assert "\n".join(disk.history[before:]) == ""
+    assert disk.exists(CLEAN_FILE)
+    story.brokers.stop()
+
+
+def test_a_killed_brokers_work_is_not_done_in_its_next_start() -> None:
+    story = Story()
+    brokers, disk = story.brokers, story.disks[NODE]
+    brokers.cluster.kill_broker(NODE)
+    before = disk.calls
+    story.executor.run_all()
+    assert "\n".join(disk.history[before:]) == ""
+    brokers.cluster.start_broker(NODE)
+    story.arrive()
+    for topic in ("synced", "followed"):
+        again, other = ([*batches(brokers.partition(node, topic).log)] for node in (NODE, 2))
+        assert again == other != [], topic
+    brokers.stop()
+
+
+def test_a_deleted_topic_is_not_made_again() -> None:
+    story = Story()
+    for topic in TOPICS:
+        story.brokers.send(NODE, m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 4)
+    story.brokers.settle(100)
+    story.arrive()
+    for disk in story.disks.values():
+        assert [name for name in disk.list() if name.startswith(TOPICS)] == []
+    story.brokers.stop()
