@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from minibroker.coordinators.transactions.states import BY_LABEL, EMPTY, EXPIRABLE, is_legal
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding_at
-from minibroker.rules.txn_rules import in_order
+from minibroker.rules.txn_rules import in_order, refused
 
 
 def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:
@@ -33,10 +33,10 @@ def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:
 
 
 def _not_replicated(before: r.TxnState, after: r.TxnState) -> bool:
-    """Whether a new instance came after a transaction that never began: its record was appended, and refused as it was
-    not replicated in time (TransactionStateManager.appendTransactionToLog), so that the coordinator went on from the
-    state before."""
-    return (before.state, after.state, after.producer_id, after.producer_epoch) == (
+    """Whether a new instance came after a transaction that never began, or another decision after one that never was:
+    the record was appended, and refused as it was not replicated in time, so that the coordinator went on from the
+    state before (TransactionStateManager.appendTransactionToLog)."""
+    return refused(before, after) or (before.state, after.state, after.producer_id, after.producer_epoch) == (
         "Ongoing",
         EMPTY.label,
         before.producer_id,

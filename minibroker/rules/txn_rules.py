@@ -112,7 +112,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
                 leader_epoch = min(leader_epoch, before.leader_epoch)
             before = state
             repeated = following is not None and _same_state(state, following)
-            if state.state in _PREPARED and not repeated:
+            if state.state in _PREPARED and not repeated and not refused(state, following):
                 decisions.append(
                     Decision(
                         state.transactional_id,
@@ -145,6 +145,19 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
 def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
     """The records of one transactional id, by partition and offset, as they were written."""
     return [history[place] for place in sorted(history)]
+
+
+def refused(state: r.TxnState, following: r.TxnState | None) -> bool:
+    """Whether a decision was appended and refused, as it was not replicated in time: no marker was sent, and the
+    coordinator went on from the open transaction, which it ended at the next epoch when it timed out or a new instance
+    came (TransactionStateManager.appendTransactionToLog)."""
+    return (
+        following is not None
+        and state.state in _PREPARED
+        and following.state == "PrepareAbort"
+        and (following.producer_id, following.producer_epoch) == (state.producer_id, state.producer_epoch + 1)
+        and following.start_timestamp == state.start_timestamp
+    )
 
 
 def _same_state(one: r.TxnState, other: r.TxnState) -> bool:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 import pytest
 from sampling import thinned
 
+from minibroker.rules.catalogue import ERROR, NOTICE
 from minibroker.rules.moments import APART_MS, Moments, newest_ms
 from minibroker.rules.rows import ABORT, COMMIT, EVERYTHING, NONE, Finding, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import coordinators_whole, judge_transactions
 
 STATES = Log("", "__transaction_state", 1)
@@ -258,3 +260,23 @@ def test_a_wrong_marker_is_found_where_the_first_were_deleted(outcomes: str) -> 
         found = closed(story, planted, compacted=0, deleted=1)
         assert len(found) == 1
         assert found[0][1].endswith(f"the marker at offset {2 * wrong + 1} says {other}")
+
+
+@pytest.mark.parametrize("first", ["PrepareAbort", "PrepareCommit"])
+def test_a_decision_that_was_not_replicated_in_time_is_none(first: str) -> None:
+    """A Kafka 4.4.0 one of whose two brokers was killed appended a decision at epoch 3 and refused it, and aborted the
+    transaction at epoch 4 when it timed out: one marker, of that one."""
+    names = ("Empty/3", "Ongoing/3", f"{first}/3", "PrepareAbort/4", "CompleteAbort/4")
+    states = []
+    for offset, (name, _, epoch) in enumerate(text.partition("/") for text in names):
+        places = (("t", 0),) if name not in ("Empty", "CompleteAbort") else ()
+        states.append(TxnState(STATES, offset, 0, "tx", 7, int(epoch), TIMEOUT, name, places, 10, 5_000 * offset))
+    marked = Transaction(DATA, "", 7, 3, 0, 0, 1, 4, ABORT, 0, 5_000, 15_000)
+    story = Story(states, [marked], 30_000)
+    assert closed(story, [marked], compacted=0, deleted=0) == []
+    (found,) = judge_states(states)
+    assert (found.rule, found.severity) == ("txn-state", NOTICE)
+    other = [*states[:3], states[3]._replace(start_timestamp=11), states[4]]
+    (found,) = judge_states(other)
+    assert found.severity == ERROR
+    assert closed(Story(other, [marked], 30_000), [marked], compacted=0, deleted=0)
