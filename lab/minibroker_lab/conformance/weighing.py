@@ -129,6 +129,20 @@ _ACCEPTED: Final[Mapping[tuple[str, str], str]] = {
     ("OffsetFetch", "UNSTABLE_OFFSET_COMMIT"): "offset-outcome",
 }
 """(API, code with which Kafka refuses) → what is broken when the broker accepts."""
+_UNNOTICED: Final = frozenset(
+    (api, code)
+    for api in ("Fetch", "ListOffsets")
+    for code in (
+        "FENCED_LEADER_EPOCH",
+        "NOT_LEADER_OR_FOLLOWER",
+        "OFFSET_OUT_OF_RANGE",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    )
+)
+"""(API, code on which a consumer asks for metadata, looks for a truncation or resets its position): with a success it
+reads nothing, and on."""
 _ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort")
 _RECORDS: Final = ("records", "recordsFull")
 _TEXTS: Final = frozenset(
@@ -307,13 +321,18 @@ def _listed(value: Any) -> list[str]:
 
 def _of_code(difference: Difference, expected: str, got: str) -> Breach:
     api = difference.api
+    if (api, expected, got) == ("Produce", _NONE, "DUPLICATE_SEQUENCE_NUMBER"):
+        # Clients take it for success without an offset (Sender.completeBatch).
+        return CODE if difference.repeated else breaks("lost-record")
     if got == _NONE:
         broken = _ACCEPTED.get((api, expected))
         if broken == "false-commit" and not (difference.written and difference.request.get("committed")):
             broken = None
         if broken is not None:
             return breaks(broken)
-        return RECOVERY if expected in (*_FENCED_MEMBER, "CORRUPT_MESSAGE") and api in _CLIENTS_PATH else CODE
+        if expected in (*_FENCED_MEMBER, "CORRUPT_MESSAGE") and api in _CLIENTS_PATH:
+            return RECOVERY
+        return RECOVERY if (api, expected) in _UNNOTICED else CODE
     if api not in _CLIENTS_PATH:
         return CODE
     return CODE if expected != _NONE and _kind(expected) == _kind(got) else RECOVERY

@@ -54,6 +54,10 @@ def test_somebody_writes_or_reads_who_must_not(api: str, expected: Any, got: Any
         ("Produce", "NOT_ENOUGH_REPLICAS", "CONCURRENT_TRANSACTIONS", CODE),
         ("Produce", "CORRUPT_MESSAGE", "NONE", RECOVERY),
         ("Heartbeat", "ILLEGAL_GENERATION", "NONE", RECOVERY),
+        ("Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "NONE", RECOVERY),
+        ("Fetch", "OFFSET_OUT_OF_RANGE", "NONE", RECOVERY),
+        ("ListOffsets", "UNKNOWN_LEADER_EPOCH", "NONE", RECOVERY),
+        ("Fetch", "FETCH_SESSION_TOPIC_ID_ERROR", "NONE", CODE),
         ("AddPartitionsToTxn", "NONE", "<absent>", RECOVERY),
         ("CreateTopics", "TOPIC_ALREADY_EXISTS", "NONE", CODE),
         ("DescribeConfigs", "NONE", "UNKNOWN_SERVER_ERROR", CODE),
@@ -104,6 +108,13 @@ def test_a_stable_offset_beyond_an_open_transaction() -> None:
     assert of("Fetch", "..lastStableOffset", 0, 1, read, response=answer).promise == promise("aborted-read")
     assert of("Fetch", "..lastStableOffset", 0, 1, {}, response=answer) == CODE
     assert of("Fetch", "..lastStableOffset", 3, 1, read, response=answer) == RECOVERY
+
+
+def test_a_batch_that_is_called_a_duplicate() -> None:
+    """Clients take DUPLICATE_SEQUENCE_NUMBER for success: right of a batch sent again, and of a new one a loss."""
+    called = "Produce", "..errorCode", "NONE", "DUPLICATE_SEQUENCE_NUMBER"
+    assert of(*called, repeated=True) == CODE
+    assert of(*called).promise == promise("lost-record")
 
 
 def test_a_batch_that_is_sent_again() -> None:
