@@ -8,10 +8,14 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.extension.AfterAllCallback;
@@ -19,14 +23,22 @@ import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeAllCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.ParameterContext;
+import org.junit.jupiter.api.extension.ParameterResolver;
 
 /**
  * A minibroker for the tests of a class and of its {@code @Nested} classes (a static field with {@code @RegisterExtension})
- * or for each test (one that is not static). It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
+ * or for each test (one that is not static). With {@code @ExtendWith(MinibrokerExtension.class)} there is one for the class,
+ * and tests have it as a parameter. It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
  * however that ends. It prints nothing; if it does not start, the exception has its output.
  */
 public final class MinibrokerExtension
-        implements BeforeAllCallback, AfterAllCallback, BeforeEachCallback, AfterEachCallback, AutoCloseable {
+        implements BeforeAllCallback,
+                AfterAllCallback,
+                BeforeEachCallback,
+                AfterEachCallback,
+                ParameterResolver,
+                AutoCloseable {
     private static final int STOP_SECONDS = 10;
     private static final String MISSING =
             "install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER";
@@ -35,10 +47,15 @@ public final class MinibrokerExtension
     private final String token = UUID.randomUUID().toString();
     private Process process;
     private Path log;
-    private String bootstrapServers;
-    private String control;
+    /** Addresses by name, as the broker prints them. */
+    private final Map<String, String> addresses = new LinkedHashMap<>();
     /** Classes whose tests run now: the one that has the field, and its nested ones. JUnit calls beforeAll for each. */
     private int classes;
+
+    /** A broker without further arguments, for {@code @ExtendWith}. */
+    public MinibrokerExtension() {
+        this(new String[0]);
+    }
 
     /** arguments: further ones of {@code minibroker serve}, such as {@code "--topic", "orders:3"}. */
     public MinibrokerExtension(String... arguments) {
@@ -47,7 +64,64 @@ public final class MinibrokerExtension
 
     /** {@code HOST:PORT} for clients. */
     public String bootstrapServers() {
-        return running(bootstrapServers);
+        return running("bootstrap.servers");
+    }
+
+    /** Address of the live page of a broker with {@code "--page"}. */
+    public String page() {
+        return running("page");
+    }
+
+    /** {@code HOST:PORT} for Prometheus of a broker with {@code "--metrics", "127.0.0.1:0"}. */
+    public String metrics() {
+        return running("metrics");
+    }
+
+    /** Rules that make the broker answer late, wrongly or not at all. */
+    public Faults faults() {
+        return new Faults(this);
+    }
+
+    /** What a read_committed consumer reads of a topic, from its start to its end. */
+    public List<StoredRecord> records(String topic) {
+        Object found = call("read.records", Map.of("topic", topic, "isolation", "read_committed"));
+        List<StoredRecord> records = new ArrayList<>();
+        for (Object one : (List<?>) found) {
+            Map<?, ?> record = (Map<?, ?>) one;
+            int partition = ((Long) record.get("partition")).intValue();
+            byte[] key = bytes(record.get("key"));
+            byte[] value = bytes(record.get("value"));
+            records.add(new StoredRecord(topic, partition, (Long) record.get("offset"), key, value));
+        }
+        return records;
+    }
+
+    /** Creates a topic; returns once its leaders are known. */
+    public void createTopic(String topic, int partitions) {
+        call("state.create_topic", Map.of("topic", topic, "partitions", partitions));
+    }
+
+    /** What the broker waits for, in lines for a person; empty when it waits for nothing. */
+    public List<String> waits() {
+        return ((List<?>) call("cluster.waits", Map.of())).stream().map(String.class::cast).toList();
+    }
+
+    /** The result of a command: a map, a list, a text, a number, a boolean or null. */
+    Object call(String command, Map<String, ?> arguments) {
+        return ((Map<?, ?>) Json.parse(control(command, Json.write(arguments)))).get("result");
+    }
+
+    /** The result of a command that is a map. */
+    @SuppressWarnings("unchecked")
+    Map<String, Object> ask(String command, Map<String, ?> arguments) {
+        return (Map<String, Object>) call(command, arguments);
+    }
+
+    private static byte[] bytes(Object told) {
+        if (told instanceof Map<?, ?> encoded) {
+            return Base64.getDecoder().decode((String) encoded.get("base64"));
+        }
+        return told == null ? null : ((String) told).getBytes(StandardCharsets.UTF_8);
     }
 
     /**
@@ -56,7 +130,7 @@ public final class MinibrokerExtension
      */
     public String control(String command, String json) {
         HttpRequest request =
-                HttpRequest.newBuilder(URI.create("http://" + running(control) + "/v1/" + command.replace('.', '/')))
+                HttpRequest.newBuilder(URI.create("http://" + running("control") + "/v1/" + command.replace('.', '/')))
                         .header("Authorization", "Bearer " + token)
                         .header("Content-Type", "application/json")
                         .POST(HttpRequest.BodyPublishers.ofString(json))
@@ -92,17 +166,19 @@ public final class MinibrokerExtension
             Files.deleteIfExists(log);
             throw new IllegalStateException(error.getMessage() + "; " + MISSING, error);
         }
-        // It prints two lines once it serves: bootstrap.servers=… and control=….
-        BufferedReader lines = new BufferedReader(new InputStreamReader(process.getInputStream()));
-        String line;
-        while (control == null && (line = lines.readLine()) != null) {
-            if (line.startsWith("bootstrap.servers=")) {
-                bootstrapServers = line.substring(line.indexOf('=') + 1);
-            } else if (line.startsWith("control=")) {
-                control = line.substring(line.indexOf('=') + 1);
+        // It prints a line for each address once it serves: bootstrap.servers=…, control=…, and those that were asked for.
+        List<String> wanted = new ArrayList<>(List.of("bootstrap.servers", "control"));
+        for (String name : List.of("page", "metrics")) {
+            if (arguments.contains("--" + name)) {
+                wanted.add(name);
             }
         }
-        if (control == null) {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(process.getInputStream()));
+        String line;
+        while (!addresses.keySet().containsAll(wanted) && (line = lines.readLine()) != null) {
+            addresses.put(line.substring(0, Math.max(line.indexOf('='), 0)), line.substring(line.indexOf('=') + 1));
+        }
+        if (!addresses.keySet().containsAll(wanted)) {
             String said = Files.readString(log).strip();
             close();
             throw new IllegalStateException("minibroker did not start: " + said);
@@ -126,8 +202,7 @@ public final class MinibrokerExtension
         }
         Files.deleteIfExists(log);
         process = null;
-        bootstrapServers = null;
-        control = null;
+        addresses.clear();
     }
 
     @Override
@@ -159,9 +234,21 @@ public final class MinibrokerExtension
         }
     }
 
-    private static String running(String address) {
+    @Override
+    public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
+        return parameter.getParameter().getType() == MinibrokerExtension.class;
+    }
+
+    @Override
+    public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
+        return this;
+    }
+
+    private String running(String name) {
+        String address = addresses.get(name);
         if (address == null) {
-            throw new IllegalStateException("the broker is not running");
+            boolean option = process != null && !name.equals("control") && !name.equals("bootstrap.servers");
+            throw new IllegalStateException(option ? "it was started without --" + name : "the broker is not running");
         }
         return address;
     }
