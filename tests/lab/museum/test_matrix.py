@@ -114,7 +114,7 @@ def test_the_page_takes_no_name_for_html_and_loads_nothing(cases: Path, capsys: 
     assert html.count(escape(ODD)) == 3
     assert set(page.linked) == {"https://github.com/example/mini/issues/7"}
     assert not re.search(r"url\(|@import", html)
-    assert "prefers-color-scheme:dark" in html
+    assert "prefers-color-scheme: dark" in html
 
 
 def test_some_cases_or_none_that_was_measured(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
