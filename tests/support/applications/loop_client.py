@@ -32,7 +32,8 @@ COMMON = {
     # With the default, send_offsets_to_transaction may not return once no broker was there (librdkafka#5511).
     "metadata.recovery.strategy": "none",
 }
-SHORT = {"linger.ms": 0, "socket.timeout.ms": 1500, "request.timeout.ms": 1500, "transaction.timeout.ms": 20_000}
+TIMEOUTS = {"socket.timeout.ms": 1500, "request.timeout.ms": 1500}
+SHORT = {**TIMEOUTS, "linger.ms": 0, "transaction.timeout.ms": 20_000}
 
 
 class Loop:
@@ -55,7 +56,7 @@ class Loop:
         """The whole input at once, so that the script's failures of Produce are left to the loop."""
         end = self.end_of_input()
         if end == 0:
-            feeder = Producer({**COMMON, "linger.ms": 200, "enable.idempotence": True})
+            feeder = Producer({**COMMON, **TIMEOUTS, "linger.ms": 200, "enable.idempotence": True})
             for number in range(INPUTS):
                 feeder.produce("in", f"v{number}", partition=0)
             feeder.flush()
