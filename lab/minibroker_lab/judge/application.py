@@ -190,7 +190,8 @@ class Causes:
         return next(filter(None, said), "")
 
     def _lost(self, lineage: Lineage, row: Stored, commit: Exchange | None) -> str:
-        if row.topic != lineage.source or commit is None:
+        # Without an offset past it the input was not read yet, and the finding shows who wrote it.
+        if row.topic != lineage.source or commit is None or commit["api"] not in OFFSET_COMMITS:
             return ""
         keys = set(lineage.of_input(row.topic, row.partition, row.record))
         tries = [

@@ -200,6 +200,11 @@ def test_an_offset_ahead_of_the_work() -> None:
     assert said == "its offset was committed (exchange 1, TxnOffsetCommit) before anything was written for it"
 
 
+def test_an_input_that_nobody_read_yet() -> None:
+    story = Story()
+    assert cause(story, "lineage-lost", row("in", 0), commit=story.add("Produce")) == ""
+
+
 def twice(story: Story, first: Produced, again: Produced) -> str:
     return cause(story, "lineage-duplicate", row("out", 0, first), row("out", 2, again))
 

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 MISTAKES = (
     "offsets_outside",
@@ -88,8 +88,9 @@ class Loop:
         size = {"position": 2 * IN_ONE, "one_id_twice": 1}.get(self.mistake, IN_ONE)
         while time.monotonic() < deadline and (self.batch or not self.ended):
             message = self.consumer.poll(0.2)
-            if message is not None and message.error() is not None:
-                self.ended = True
+            error = None if message is None else message.error()
+            if error is not None:
+                self.ended |= error.code() == KafkaError._PARTITION_EOF
             elif message is not None:
                 self.batch.append(message)
             if self.batch and (self.ended or len(self.batch) == size):
