@@ -473,6 +473,21 @@ def other_seeds(place: Workplace) -> None:
     check("minibroker", "simulate", "--first", str(first), "--seeds", "1000", "--jobs", "2")(place)
 
 
+def shuffled(place: Workplace) -> None:
+    """The default tests, each file in a process of its own and in an order that no run before had: it is that of the
+    day's number. Every test is the first of its file on one of the days, and then passes alone."""
+    day = time.time_ns() // 86_400_000_000_000
+    failed = []
+    for file in sorted((place.clone / "tests").rglob("test_*.py")):
+        name = file.relative_to(place.clone).as_posix()
+        try:
+            check("python", "-m", "pytest", "-q", "-n", "0", f"--shuffle={day}", name)(place)
+        except Failed:
+            failed.append(name)
+    if failed:
+        raise Failed(f"in the order of --shuffle={day}: {', '.join(failed)}")
+
+
 def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
     """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself.
 
@@ -578,6 +593,7 @@ NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("other-seeds", 300, other_seeds),
     ("planted", 3600, tier("simulation", "-n", "2")),
     ("slow", 7200, slow),
+    ("shuffled", 3600, shuffled),
 ]
 """Not for every change; docs/how-to/developers/development.md has more. The first part of a night sets up, as README
 does."""

@@ -94,3 +94,13 @@ def test_what_a_test_did_to_logging_and_signals_ends_with_it(ours: ModuleType) -
     finally:
         signal.signal(signal.SIGINT, heeded)
         logger.removeHandler(handler)
+
+
+def test_shuffled_tests_are_all_there_in_an_order_of_the_seed(ours: ModuleType) -> None:
+    def order(seed: int | None) -> list[Any]:
+        items = list(range(20))
+        ours.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(shuffle=seed)), items)
+        return items
+
+    assert order(7) == order(7) != order(8)
+    assert sorted(order(7)) == list(range(20)) != order(7)
