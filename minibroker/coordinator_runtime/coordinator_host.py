@@ -1,17 +1,18 @@
 """Runs a coordinator over the partitions of its internal topic: load, append, replay, answer.
 
 One shard per partition that this broker leads. The host decodes what the log holds when it becomes leader, appends what
-a `CoordinatorResult` asks for, waits until the high watermark has passed it, and has the shard replay it. As Kafka's
-TransactionStateManager and CoordinatorRuntime.
+a `CoordinatorResult` asks for, waits until the high watermark has passed it, and has the shard replay it; the effects
+wait in its `EffectQueue`. As Kafka's TransactionStateManager and CoordinatorRuntime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from minibroker.coordinator_runtime.effect_queue import EffectQueue
 from minibroker.coordinators.hashing import partition_for
-from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult, Effect, Pending
 from minibroker.kernel.clock import Clock, Timers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.logs import get_logger
@@ -53,8 +54,14 @@ class Shard(Protocol):
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Apply a transaction marker found in the log."""
 
-    def loaded(self) -> None:
-        """The whole log was replayed; requests may be served."""
+    def note(self, pending: Pending) -> None:
+        """What is about to be appended: volatile bookkeeping, ended by `replay` or `refused`."""
+
+    def refused(self, pending: Pending, code: ErrorCode) -> None:
+        """The append of what was noted was refused, with the code that a client gets."""
+
+    def loaded(self) -> Iterable[Effect]:
+        """The whole log was replayed; requests may be served. Returns what is still to be done."""
 
     def resigned(self) -> None:
         """This broker no longer leads the partition: cancel timers, answer parked requests."""
@@ -98,7 +105,7 @@ class CoordinatorHost(Generic[S]):
     transaction coordinator). base_sequence: what each batch has, with and without a producer id. refused: logs that a
     partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time); then the
     answer has the error, and the records stay in the log. map_error: the error code for a client when the log refuses
-    an append.
+    an append. perform(shard, effect): do what a decision left to do.
     """
 
     def __init__(
@@ -108,6 +115,7 @@ class CoordinatorHost(Generic[S]):
         make_shard: Callable[[int, int], S],
         clock: Clock,
         timers: Timers,
+        perform: Callable[[S, Effect], None],
         *,
         replay_on_append: bool,
         base_sequence: int,
@@ -125,6 +133,7 @@ class CoordinatorHost(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._refused = refused
         self._map_error = map_error
+        self.effects = EffectQueue(timers, perform)
         self._hosted: dict[int, _Hosted[S]] = {}
 
     # -- which shard -----------------------------------------------------------------------------------------------
@@ -165,9 +174,7 @@ class CoordinatorHost(Generic[S]):
 
     def elected(self, partition: Partition, leader_epoch: int) -> None:
         """This broker now leads `partition`: read it from its start to its end and serve it."""
-        hosted = self._hosted.get(partition.index)
-        if hosted is not None:
-            hosted.shard.resigned()
+        self.resigned(partition.index)
         hosted = _Hosted(self._make_shard(partition.index, leader_epoch), partition, leader_epoch)
         self._hosted[partition.index] = hosted
         spawn(self._load(hosted)).then(lambda done: self._loaded(hosted, done))
@@ -181,11 +188,12 @@ class CoordinatorHost(Generic[S]):
             return
         if self._hosted.get(hosted.partition.index) is hosted:
             hosted.loading = False
-            hosted.shard.loaded()
+            self.effects.add(hosted.shard, hosted.shard.loaded())
 
     def resigned(self, index: int) -> None:
         hosted = self._hosted.pop(index, None)
         if hosted is not None:
+            self.effects.drop(hosted.shard)
             hosted.shard.resigned()
 
     def close(self) -> None:
@@ -241,108 +249,102 @@ class CoordinatorHost(Generic[S]):
                 transactional=header.is_transactional,
             )
 
-    # -- outcomes --------------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
-    def execute(self, index: int, outcome: CoordinatorResult[R]) -> Deferred[R]:
-        """Append and replay the records of `outcome`; the Deferred resolves to the response that may then be sent."""
-        if not outcome.records:
-            if outcome.after_commit is not None:
-                outcome.after_commit()
-            return resolved(outcome.response)
+    def execute(self, index: int, result: CoordinatorResult[R]) -> Deferred[R]:
+        """Carry out a decision of the shard of partition `index`; resolves to the response that may then be sent."""
         hosted = self._hosted.get(index)
+        if not result.records:
+            if hosted is not None:
+                self.effects.add(hosted.shard, result.effects)
+            return resolved(result.response)
         if hosted is None or hosted.loading:
-            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
-        if outcome.before_append is not None:
-            outcome.before_append()
+            return self._refusal(result, ErrorCode.NOT_COORDINATOR)
+        for pending in result.pending:
+            hosted.shard.note(pending)
         try:
             if not self._replay_on_append:
                 # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
                 hosted.partition.check_min_insync_replicas()
             info = hosted.partition.append(
-                self._batch(outcome),
+                self._batch(result),
                 origin=Origin.COORDINATOR,
                 leader_epoch=hosted.leader_epoch,
-                guard=outcome.guard,
+                guard=result.guard,
             )
         except ApiError as error:
             self._refused(hosted.partition, error)
-            return self._abandon(outcome, self._map_error(error.code))
+            return self._give_up(hosted, result, self._map_error(error.code))
         if self._replay_on_append:
-            self._replay(hosted, outcome, info.base_offset)
-        if outcome.after_append is not None:
-            outcome.after_append()
+            self._replay(hosted, result, info.base_offset)
+        self.effects.add(hosted.shard, result.on_append)
         durable = hosted.partition.when_high_watermark(info.last_offset + 1)
         if durable.done:
-            return self._decided(durable, index, hosted, outcome, info.base_offset)
+            return self._appended(hosted, result, info.base_offset, durable)
         answer: Deferred[R] = Deferred()
-
-        def replicated(done: Deferred[None]) -> None:
-            decided = self._decided(done, index, hosted, outcome, info.base_offset)
-            decided.then(answer.take)
-
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{hosted.partition}: not all in-sync replicas have it in time")
-        within(self._timers, durable, self._write_timeout_ms(outcome), late).then(replicated)
+        within(self._timers, durable, self._write_timeout_ms(result), late).then(
+            lambda done: self._appended(hosted, result, info.base_offset, done).then(answer.take)
+        )
         return answer
 
-    def _decided(
-        self, durable: Deferred[None], index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int
+    def _appended(
+        self, hosted: _Hosted[S], result: CoordinatorResult[R], base_offset: int, durable: Deferred[None]
     ) -> Deferred[R]:
+        """The append has ended: the records are durable, or the wait for that has failed."""
+        resigned = self._hosted.get(hosted.partition.index) is not hosted
         try:
             durable.result()
-            return self._committed(index, hosted, outcome, base_offset)
         except ApiError as error:  # not synced or too late, the partition was dropped, or is led elsewhere now
-            resigned = self._hosted.get(index) is not hosted
             if not resigned and error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 self._refused(hosted.partition, error)
             # The group coordinator waits for replicas itself, and ends its waits when it resigns (CoordinatorRuntime).
-            ended = resigned and self._replay_on_append
-            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR if ended else self._map_error(error.code))
-
-    def _committed(
-        self, index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int
-    ) -> Deferred[R]:
-        if self._hosted.get(index) is not hosted:  # leadership moved on while the append was in flight
-            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
+            ended = self._replay_on_append and resigned
+            return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR if ended else self._map_error(error.code))
+        if resigned:
+            return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR)
         if not self._replay_on_append:
-            self._replay(hosted, outcome, base_offset)
-        if outcome.after_commit is not None:
-            outcome.after_commit()
-        return resolved(outcome.response)
+            self._replay(hosted, result, base_offset)
+        self.effects.add(hosted.shard, result.effects)
+        return resolved(result.response)
 
-    def _abandon(self, outcome: CoordinatorResult[R], code: ErrorCode) -> Deferred[R]:
-        if outcome.on_abandon is not None:
-            outcome.on_abandon()
-        if outcome.on_error is not None:
-            return resolved(outcome.on_error(code))
+    def _give_up(self, hosted: _Hosted[S], result: CoordinatorResult[R], code: ErrorCode) -> Deferred[R]:
+        for pending in result.pending:
+            hosted.shard.refused(pending, code)
+        return self._refusal(result, code)
+
+    def _refusal(self, result: CoordinatorResult[R], code: ErrorCode) -> Deferred[R]:
+        if result.refused is not None:
+            return resolved(result.refused(code))
         return failed(ApiError(code, f"the append to {self.topic} was refused"))
 
-    def _replay(self, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int) -> None:
-        for delta, record in enumerate(outcome.records):
+    def _replay(self, hosted: _Hosted[S], result: CoordinatorResult[R], base_offset: int) -> None:
+        for delta, record in enumerate(result.records):
             hosted.shard.replay(
                 record,
                 offset=base_offset + delta,
-                producer_id=outcome.producer_id,
-                producer_epoch=outcome.producer_epoch,
-                transactional=outcome.transactional,
+                producer_id=result.producer_id,
+                producer_epoch=result.producer_epoch,
+                transactional=result.transactional,
             )
 
-    def _batch(self, outcome: CoordinatorResult[R]) -> bytearray:
+    def _batch(self, result: CoordinatorResult[R]) -> bytearray:
         now_ms = self._clock.now_ms()
-        if len(outcome.records) == 1:
-            only = outcome.records[0]
+        if len(result.records) == 1:
+            only = result.records[0]
             return lone_batch(
                 only.key_bytes(),
                 only.value_bytes(),
                 now_ms,
-                outcome.producer_id,
-                outcome.producer_epoch,
+                result.producer_id,
+                result.producer_epoch,
                 self._base_sequence,
-                transactional=outcome.transactional,
+                transactional=result.transactional,
             )
         return build_batch(
-            [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(outcome.records)],
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
+            [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(result.records)],
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
             base_sequence=self._base_sequence,
-            transactional=outcome.transactional,
+            transactional=result.transactional,
         )

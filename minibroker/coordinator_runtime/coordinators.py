@@ -52,6 +52,11 @@ class Coordinators:
         """The group coordinator; None before its first use."""
         return cast("GroupService | None", self._made.get(CONSUMER_OFFSETS_TOPIC))
 
+    @property
+    def made(self) -> tuple[Coordinator, ...]:
+        """Those that were needed so far."""
+        return tuple(self._made.values())
+
     def _of(self, topic: str) -> Coordinator:
         known = self._made.get(topic)
         if known is None:

@@ -122,12 +122,14 @@ class GroupService:
             self._make_shard,
             broker.clock,
             broker.timers,
+            GroupShard.perform,
             replay_on_append=True,
             base_sequence=0,  # as CoordinatorRuntime writes them
             write_timeout_ms=lambda _: broker.settings.get_int("offsets.commit.timeout.ms"),
             refused=broker.refused_appends.say,
             map_error=group_error,
         )
+        self.effects = self.host.effects
         self._lookups = UnusedLookups()
         #: Partition of ``__consumer_offsets`` that holds a group, and its shard.
         self.partition_for, self.shard_for = self.host.partition_for, self.host.shard_for

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
+from minibroker.coordinator_runtime.effect_queue import EffectQueue
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers
 from minibroker.kernel.executor import Executor
@@ -48,6 +49,10 @@ class CoordinatingBroker(ClusterMember, Protocol):
 
 class Coordinator(Protocol):
     """A coordinator: keeps its state in an internal topic and follows the leadership of its partitions."""
+
+    @property
+    def effects(self) -> EffectQueue[Any]:
+        """What its decisions left to do."""
 
     def start(self) -> None:
         """Start the sweeps."""

@@ -1,7 +1,6 @@
 """Sends the markers of ended transactions to the leaders of their partitions.
 
-Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler. Markers can be held back, so that
-tests see the states in between, and released one transaction at a time.
+Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations
@@ -66,23 +65,25 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EndedTransaction:
-    """Markers to send. on_written(partition) returns True when it was the last one; on_finished then ends it."""
+    """The marker of one transaction and the partitions that are to get it. shard_index: of ``__transaction_state``."""
 
     transactional_id: str
     shard_index: int
     marker: Marker
-    partitions: set[TopicPartition]
-    on_written: Callable[[TopicPartition], bool]
-    on_finished: Callable[[], None]
-    cancelled: bool = field(default=False)
-    finished: bool = field(default=False)
+    partitions: frozenset[TopicPartition]
+    cancelled: bool = False
+    unwritten: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unwritten = len(self.partitions)
 
 
 class MarkerSender:
     """leader_of(topic, partition): node id, or None without a leader; exists(topic, partition): in the image;
-    append(marker, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
+    append(marker, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError;
+    written(transaction, partition): called once for each partition that has its marker or needs none.
 
     drop_without_leader: Kafka 4.3.1 treats a partition that has no leader as deleted
     (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: called with such a transaction and partition;
@@ -97,6 +98,7 @@ class MarkerSender:
         exists: Callable[[str, int], bool],
         node_id: int,
         append: Callable[[Marker, TopicPartition], Deferred[None]],
+        written: Callable[[EndedTransaction, TopicPartition], None],
         *,
         drop_without_leader: bool = False,
     ) -> None:
@@ -106,47 +108,26 @@ class MarkerSender:
         self._exists = exists
         self._node_id = node_id
         self._append = append
+        self._on_written = written
         self._drop_without_leader = drop_without_leader
         self.on_sending: Callable[[EndedTransaction, Iterable[TopicPartition]], None] = lambda job, partitions: None
         self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
         self._active: dict[str, EndedTransaction] = {}
-        self._held: dict[str, EndedTransaction] = {}
-        self._holding: Callable[[str], bool] | None = None
         self._closed = False
 
     @property
     def active(self) -> list[str]:
-        """Transactional ids whose markers are not all written; stopped and held ones included."""
+        """Transactional ids whose markers are not all written, stopped ones included."""
         return list(self._active)
 
-    @property
-    def held(self) -> list[str]:
-        return list(self._held)
-
-    def hold(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """From now on hold back the markers of every transactional id for which `wanted` is True."""
-        self._holding = wanted
-
-    def release(self, transactional_id: str | None = None) -> None:
-        """Send the markers held back for one transactional id; without one send all, and hold nothing back any more."""
-        if transactional_id is None:
-            self._holding = None
-        for name in [transactional_id] if transactional_id is not None else list(self._held):
-            job = self._held.pop(name, None)
-            if job is not None and not job.cancelled:
-                self._send(job, job.partitions)
-
-    def start(self, job: EndedTransaction) -> None:
+    def send(self, job: EndedTransaction) -> None:
+        """Send the markers of a transaction, which has partitions, until each of them is written."""
         self.cancel(job.transactional_id)
         self._active[job.transactional_id] = job
-        if self._holding is not None and self._holding(job.transactional_id):
-            self._held[job.transactional_id] = job
-            return
-        self._send(job, job.partitions)
+        self._send(job, sorted(job.partitions))
 
     def cancel(self, transactional_id: str) -> None:
         job = self._active.pop(transactional_id, None)
-        self._held.pop(transactional_id, None)
         if job is not None:
             job.cancelled = True
 
@@ -162,25 +143,21 @@ class MarkerSender:
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _send(self, job: EndedTransaction, partitions: set[TopicPartition]) -> None:
+    def _send(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
         if job.cancelled or self._closed:
             return
-        if not partitions:
-            self._finish(job)
-            return
-        ordered = sorted(partitions)
-        now, later = ordered[:_AT_ONCE], ordered[_AT_ONCE:]
+        now, later = partitions[:_AT_ONCE], partitions[_AT_ONCE:]
         if later:
-            self._timers.call_later(0, lambda: self._send(job, set(later)))
+            self._timers.call_later(0, lambda: self._send(job, later))
         self.on_sending(job, now)
         by_leader: dict[int, list[TopicPartition]] = {}
-        retry: set[TopicPartition] = set()
+        retry: list[TopicPartition] = []
         for partition in now:
             leader = self._leader_of(*partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
             elif self._exists(*partition) and not self._drop_without_leader:
-                retry.add(partition)
+                retry.append(partition)
             elif self._exists(*partition):
                 log.warning(
                     "no marker for %s-%d of %s: it has no leader, and its transaction stays open there",
@@ -193,7 +170,8 @@ class MarkerSender:
                 # The topic was deleted and needs no marker (addTxnMarkersToSend).
                 log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)
                 self._written(job, partition)
-        self._later(job, retry)
+        if retry:
+            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, retry))
         for leader, owned in by_leader.items():
             if leader == self._node_id and self._transport.direct:
                 self._write_here(job, owned)
@@ -222,7 +200,7 @@ class MarkerSender:
             code = ErrorCode.NONE
         except Exception as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._told(job, [partition], {partition: code})
+        self._count(job, [partition], {partition: code})
 
     def _ask(self, job: EndedTransaction, leader: int, partitions: list[TopicPartition]) -> None:
         marker = _Marker(
@@ -252,21 +230,21 @@ class MarkerSender:
                 for topic in marker.topics
                 for result in topic.partitions
             }
-        self._told(job, partitions, codes)
+        self._count(job, partitions, codes)
 
-    def _told(
+    def _count(
         self, job: EndedTransaction, partitions: list[TopicPartition], codes: dict[TopicPartition, ErrorCode]
     ) -> None:
         if job.cancelled or self._closed:
             return
-        retry = set()
+        retry = []
         for partition in partitions:
             code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             verdict = VERDICTS.get(code, MarkerVerdict.STOP)
             if verdict is MarkerVerdict.DONE:
                 self._written(job, partition)
             elif verdict is MarkerVerdict.RETRY:
-                retry.add(partition)
+                retry.append(partition)
             else:
                 log.error(
                     "%s-%d refused the marker of %s with %s: the transaction stays undecided there until its"
@@ -275,20 +253,11 @@ class MarkerSender:
                     job.transactional_id,
                     code.name,
                 )
-        self._later(job, retry)
-
-    def _later(self, job: EndedTransaction, partitions: set[TopicPartition]) -> None:
-        if partitions:
-            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, partitions))
+        if retry:
+            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, retry))
 
     def _written(self, job: EndedTransaction, partition: TopicPartition) -> None:
-        if job.on_written(partition):
-            self._finish(job)
-
-    def _finish(self, job: EndedTransaction) -> None:
-        if job.finished or job.cancelled:
-            return
-        job.finished = True
-        if self._active.get(job.transactional_id) is job:
+        job.unwritten -= 1
+        if not job.unwritten and self._active.get(job.transactional_id) is job:
             del self._active[job.transactional_id]
-        job.on_finished()
+        self._on_written(job, partition)

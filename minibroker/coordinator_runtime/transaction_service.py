@@ -9,11 +9,12 @@ from typing import Any, Final
 from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.coordinator_runtime.transaction_markers import EndedTransaction, Marker, MarkerSender
-from minibroker.coordinators.result import CoordinatorResult
+from minibroker.coordinators.result import CoordinatorResult, Effect
 from minibroker.coordinators.transactions import end_txn as ends
 from minibroker.coordinators.transactions import expiry, queries
 from minibroker.coordinators.transactions import init_producer_id as inits
 from minibroker.coordinators.transactions import partitions as joins
+from minibroker.coordinators.transactions.effects import Complete, SendMarkers
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionEntry
 from minibroker.coordinators.transactions.records import TransactionRecord
 from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard
@@ -56,6 +57,7 @@ class TransactionService:
             lambda topic, index: broker.image.partition(topic, index) is not None,
             broker.node_id,
             append_marker,
+            self._marker_written,
             drop_without_leader=broker.semantics.marker_without_leader == "dropped",
         )
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
@@ -64,11 +66,13 @@ class TransactionService:
             self._make_shard,
             broker.clock,
             broker.timers,
+            self._perform,
             replay_on_append=False,
             base_sequence=NO_SEQUENCE,
             write_timeout_ms=self._write_timeout_ms,
             refused=broker.refused_appends.say,
         )
+        self.effects = self.host.effects
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False
         #: Errors still to be given to InitProducerId; None before the first election (minibroker.not.yet.answers).
@@ -125,7 +129,7 @@ class TransactionService:
 
     def _make_shard(self, index: int, epoch: int) -> TransactionShard:
         self.config = self._read_config()
-        return TransactionShard(index, epoch, self.config, self._send_markers)
+        return TransactionShard(index, epoch, self.config)
 
     def _write_timeout_ms(self, outcome: CoordinatorResult[Any]) -> int:
         """The transaction timeout of the state that is written (appendTransactionToLog); tombstones have none, and wait
@@ -256,48 +260,56 @@ class TransactionService:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         return self.host.shard_for(transactional_id)
 
-    # -- markers ---------------------------------------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, shard: TransactionShard, effect: Effect) -> None:
+        if self._closed:
+            return
+        if isinstance(effect, SendMarkers):
+            self._send_markers(shard, effect.transactional_id)
+        elif isinstance(effect, Complete):
+            self._complete(shard, effect)
 
     def _send_markers(self, shard: TransactionShard, transactional_id: str) -> None:
         entry = shard.entries[transactional_id]
         metadata = entry.metadata
-        if metadata.partitions and self._broker.settings.get_boolean("minibroker.not.yet.answers"):
+        if not metadata.partitions:
+            self.effects.add(shard, (Complete(transactional_id),))
+            return
+        if self._broker.settings.get_boolean("minibroker.not.yet.answers"):
             entry.volatile.joins_to_refuse = _JOINS_REFUSED
-        self.markers.start(
-            EndedTransaction(
-                transactional_id=transactional_id,
-                shard_index=shard.index,
-                marker=Marker(
-                    metadata.producer_id,
-                    metadata.producer_epoch,
-                    metadata.state is PREPARE_COMMIT,
-                    shard.coordinator_epoch,
-                    metadata.client_transaction_version,
-                ),
-                partitions=set(metadata.partitions),
-                on_written=lambda partition: ends.marker_written(shard, transactional_id, partition),
-                on_finished=lambda: self._complete(shard, transactional_id),
-            )
+        marker = Marker(
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state is PREPARE_COMMIT,
+            shard.coordinator_epoch,
+            metadata.client_transaction_version,
         )
+        self.markers.send(EndedTransaction(transactional_id, shard.index, marker, metadata.partitions))
 
-    def _complete(self, shard: TransactionShard, transactional_id: str) -> None:
-        entry = shard.entries.get(transactional_id)
-        if self._closed or entry is None or entry.metadata.state not in PREPARED:
-            return
+    def _marker_written(self, job: EndedTransaction, partition: TopicPartition) -> None:
+        result = ends.marker_written(self.host.shard(job.shard_index), job.transactional_id, partition)
+        self.host.execute(job.shard_index, result)
+
+    def _complete(self, shard: TransactionShard, effect: Complete) -> None:
         try:
-            outcome = ends.complete(shard, transactional_id, now_ms=self._broker.clock.now_ms())
+            result = ends.complete(shard, effect.transactional_id, now_ms=self._broker.clock.now_ms())
         except ApiError as error:
-            log.error("the end of %s cannot be logged: %s", transactional_id, error)
+            log.error("the end of %s cannot be logged: %s", effect.transactional_id, error)
             return
-        self.host.execute(shard.index, outcome).then(lambda done: self._completed(shard, transactional_id, done))
+        self.host.execute(shard.index, result).then(lambda done: self._completed(shard, effect, done))
 
-    def _completed(self, shard: TransactionShard, transactional_id: str, done: Deferred[None]) -> None:
+    def _completed(self, shard: TransactionShard, effect: Complete, done: Deferred[None]) -> None:
         try:
             done.result()
         except ApiError as error:
-            log.warning("the end of %s is not in the log yet: %s", transactional_id, error)
+            log.warning("the end of %s is not in the log yet: %s", effect.transactional_id, error)
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self._complete(shard, transactional_id))
+                self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self._complete_again(shard, effect))
+
+    def _complete_again(self, shard: TransactionShard, effect: Complete) -> None:
+        if effect.transactional_id in shard.entries:  # its shard has not resigned since
+            self.effects.add(shard, (effect,))
 
     # -- sweeps ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,17 @@
-"""The result of a coordinator decision: records to append, the response, and what follows once they are durable.
+"""The result of a coordinator decision, as data: what is pending, the records, the response, and the effects.
 
-A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult`. The
-host (`minibroker.coordinator_runtime.coordinator_host`) appends them, has them replayed, and only then lets the answer
-go. The idea is that of Kafka's CoordinatorResult.
+A coordinator method is a function of its state, the request and now. It changes nothing and calls nothing; it returns
+a `CoordinatorResult`. The host (`minibroker.coordinator_runtime.coordinator_host`) carries it out, always in this
+order:
+
+    note      the shard notes what is pending, before the append, so that no other decision comes between
+    append    the records become one batch of the internal topic
+    replay    the shard applies them: transactions when they are durable, groups at once
+    answer    the response leaves when they are durable
+    effects   what is due then (send markers, complete, arm a timer) waits in a queue, and is performed after that
+
+A refused append ends in one call to the shard with what was pending, and an answer with the error. The idea is that of
+Kafka's CoordinatorResult, whose appendFuture and callbacks are `pending` and `effects` here.
 """
 
 from __future__ import annotations
@@ -48,27 +57,38 @@ class CoordinatorRecord:
         return b"".join(self.value.encode_buffers(version, version.to_bytes(2, "big")))
 
 
+class Effect:
+    """One thing to do after a decision. A coordinator's effects are dataclasses with the values that they need."""
+
+    __slots__ = ()
+
+
+class Pending:
+    """What a shard notes before an append, and is given back when the append is refused."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class CoordinatorResult(Generic[R]):
     """A decision. `response` is what the caller gets once `records` are durable.
 
-    on_error: makes the response when the append is refused; gets the coordinator-level error
-        (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …), see Kafka's appendTransactionToLog and
-        CoordinatorRuntime.
-    before_append / on_abandon: volatile bookkeeping around an append in flight (a pending transition), never state.
-    after_append: runs once the log has the records, whether they are replicated in time or not.
-    after_commit: runs after the records were replayed, before the response leaves (send markers, arm timers).
+    pending: noted by the shard (`Shard.note`) before the append. The shard's replay ends it, or `Shard.refused`.
+    on_append: effects that are due once the log has the records, whether they are replicated in time or not.
+    effects: performed in their order once the records were replayed and are durable, and the response may leave.
+    refused: the response to a refused append as a pure function of the error code (COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …, see Kafka's appendTransactionToLog and CoordinatorRuntime); None: the
+        caller gets ApiError.
     producer_id .. transactional: set for batches written inside a transaction (TxnOffsetCommit). guard: proof that the
         transaction coordinator was asked about this partition, as the log demands it (KIP-890).
     """
 
     response: R
     records: tuple[CoordinatorRecord, ...] = ()
-    on_error: Callable[[ErrorCode], R] | None = None
-    before_append: Callable[[], None] | None = None
-    on_abandon: Callable[[], None] | None = None
-    after_append: Callable[[], None] | None = None
-    after_commit: Callable[[], None] | None = None
+    pending: tuple[Pending, ...] = ()
+    on_append: tuple[Effect, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    refused: Callable[[ErrorCode], R] | None = None
     producer_id: int = -1
     producer_epoch: int = -1
     transactional: bool = False

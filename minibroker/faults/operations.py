@@ -14,6 +14,7 @@ from inspect import iscoroutine
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from minibroker.coordinators.transactions.effects import SendMarkers
 from minibroker.faults.group_operations import rebalance_group, remove_member
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.coordinator_runtime.transaction_service import TransactionService
+    from minibroker.coordinators.result import Effect
     from minibroker.coordinators.transactions.metadata import TransactionEntry
     from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.partitions.partition import Partition
@@ -293,7 +295,7 @@ def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> No
     """Hold the transaction markers of one transactional id, or of all: transactions stay in PrepareCommit or
     PrepareAbort."""
     for service in _services(cluster):
-        service.markers.hold(lambda name: transactional_id is None or name == transactional_id)
+        service.effects.hold(_sends_markers(transactional_id))
 
 
 def release_markers(cluster: Cluster, *, transactional_id: str | None = None) -> list[str]:
@@ -301,14 +303,18 @@ def release_markers(cluster: Cluster, *, transactional_id: str | None = None) ->
     ids."""
     released = []
     for service in _services(cluster):
-        released += [name for name in service.markers.held if transactional_id in (None, name)]
-        service.markers.release(transactional_id)
-    return released
+        released += service.effects.release(None if transactional_id is None else _sends_markers(transactional_id))
+    return [effect.transactional_id for effect in released if isinstance(effect, SendMarkers)]
 
 
 def held_markers(cluster: Cluster) -> list[str]:
     """Transactional ids whose markers are held."""
-    return sorted(name for service in _services(cluster) for name in service.markers.held)
+    held = [effect for service in _services(cluster) for effect in service.effects.held]
+    return sorted(effect.transactional_id for effect in held if isinstance(effect, SendMarkers))
+
+
+def _sends_markers(transactional_id: str | None) -> Callable[[Effect], bool]:
+    return lambda effect: isinstance(effect, SendMarkers) and transactional_id in (None, effect.transactional_id)
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------

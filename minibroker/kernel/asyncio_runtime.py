@@ -42,6 +42,9 @@ class LoopTimers:
         self._closed = False
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        if delay_ms <= 0:
+            # Before what arrives meanwhile: call_later would let a request that is read first overtake it.
+            return self._loop.call_soon(self._fire, callback)
         return self._loop.call_later(delay_ms / 1000, self._fire, callback)
 
     def _fire(self, callback: Callable[[], None]) -> None:

@@ -180,4 +180,5 @@ def _transactions(broker: Broker) -> Iterator[Sample]:
         states.update(entry.metadata.state.label for entry in shard.entries.values() if not entry.nascent)
     for state, count in states.items():
         yield Sample(Bean(_OWN, "coordinator", "transactional_ids"), {"state": state}, count)
-    yield Sample(Bean(_OWN, "coordinator", "transactions_with_markers_due"), {}, len(service.markers.active))
+    due = len(service.markers.active) + len(service.effects.held)
+    yield Sample(Bean(_OWN, "coordinator", "transactions_with_markers_due"), {}, due)

@@ -161,7 +161,7 @@ class OffsetDecisions:
         return CoordinatorResult(
             results,
             tuple(records),
-            on_error=lambda error: all_partitions(commit, error),
+            refused=lambda error: all_partitions(commit, error),
             producer_id=commit.producer_id,
             producer_epoch=commit.producer_epoch,
             transactional=commit.transactional,

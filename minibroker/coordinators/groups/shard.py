@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import cast
 
 from minibroker.coordinators.groups import records
+from minibroker.coordinators.groups.classic.effects import AssignmentWritten, GroupCreated, StaticMemberReplaced
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.join import Join, creation, join_error
 from minibroker.coordinators.groups.classic.membership import Membership, sync_error
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.commits import Commit, Committed, OffsetDecisions
+from minibroker.coordinators.groups.consumer.effects import ClassicMemberJoined, Downgraded, ImageSeen, MembersTakenOver
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.members import ConsumerMembers
 from minibroker.coordinators.groups.consumer.replay import replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
 from minibroker.coordinators.groups.other_groups import STREAMS, OtherGroups, OtherRecord, in_words
-from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult, Effect, Pending
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol import coordinator_records as c
@@ -229,7 +231,42 @@ class GroupShard:
             forming = self.consumers.forming.pop(group_id, None)
             self.groups[group_id] = forming or ClassicGroup.from_value(group_id, value, self.env.now_ms())
 
-    def loaded(self) -> None:
+    # -- before and after an append --------------------------------------------------------------------------------
+
+    def note(self, pending: Pending) -> None:
+        if isinstance(pending, Downgraded):
+            self.consumers.forming[pending.classic.group_id] = pending.classic
+
+    def refused(self, pending: Pending, code: ErrorCode) -> None:
+        """The append of what was noted was refused: answer who waits for it, and undo what is in memory alone."""
+        match pending:
+            case AssignmentWritten():
+                self._membership.assignment_refused(pending, code)
+            case StaticMemberReplaced():
+                self._join.static_member_refused(pending, code)
+            case GroupCreated() if not pending.answer.done:
+                pending.answer.resolve(join_error(code, ""))
+            case ClassicMemberJoined():
+                pending.answer.resolve(join_error(code, pending.request.member_id))
+            case Downgraded():
+                self.consumers.forming.pop(pending.classic.group_id, None)
+            case ImageSeen():
+                pending.group.seen_image = None
+
+    def perform(self, effect: Effect) -> None:
+        match effect:
+            case AssignmentWritten():
+                self._membership.assignment_written(effect)
+            case StaticMemberReplaced():
+                self._join.static_member_written(effect)
+            case ClassicMemberJoined():
+                self.consumers.classic.joined(effect)
+            case MembersTakenOver():
+                self.consumers.taken_over(effect)
+            case Downgraded():
+                self.consumers.downgraded(effect)
+
+    def loaded(self) -> tuple[Effect, ...]:
         self._live = True
         if others := self.others.all():
             log.warning("%s", in_words(others))
@@ -242,6 +279,7 @@ class GroupShard:
                 self.rebalance.rearm_session(group, member)
             if len(group.members) > most:
                 self.rebalance.prepare(group, "the group is larger than it may be now")
+        return ()
 
     def resigned(self) -> None:
         """Answer what is parked; the members find the new coordinator."""

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import transitions
+from minibroker.coordinators.transactions.effects import Complete
 from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
     NO_PRODUCER,
@@ -204,14 +205,15 @@ def abort_for_owner(
     return shard.write(entry, metadata, response)
 
 
-def marker_written(shard: TransactionShard, transactional_id: str, partition: TopicPartition) -> bool:
-    """`partition` has its marker, or needs none any more; True when it was the last one missing."""
+def marker_written(
+    shard: TransactionShard, transactional_id: str, partition: TopicPartition
+) -> CoordinatorResult[None]:
+    """`partition` has its marker, or needs none any more. When it was the last one missing the transaction is over."""
     entry = shard.entries.get(transactional_id)
-    if entry is None:
-        return False
-    missing = entry.volatile.missing_markers
-    missing.discard(partition)
-    return not missing
+    if entry is None or partition not in entry.volatile.missing_markers:
+        return CoordinatorResult(None)
+    entry.volatile.missing_markers.remove(partition)
+    return CoordinatorResult(None, effects=() if entry.volatile.missing_markers else (Complete(transactional_id),))
 
 
 def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> CoordinatorResult[None]:

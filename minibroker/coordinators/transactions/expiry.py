@@ -10,6 +10,7 @@ from math import inf
 
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import records
+from minibroker.coordinators.transactions.effects import PendingTransition
 from minibroker.coordinators.transactions.end_txn import abort_with_fence
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, TransactionEntry
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
@@ -67,21 +68,11 @@ def expired(shard: TransactionShard, now_ms: int) -> list[str]:
 
 def forget(shard: TransactionShard, transactional_ids: Iterable[str]) -> CoordinatorResult[None]:
     """Tombstones for ids that `expired` named; they are Dead until those are durable."""
-    entries = [(transactional_id, shard.entry(transactional_id)) for transactional_id in transactional_ids]
-    for transactional_id, entry in entries:
-        require_legal(transactional_id, entry.metadata.state, DEAD)
-
-    def before_append() -> None:
-        for _, entry in entries:
-            entry.volatile.pending_state = DEAD
-
-    def on_abandon() -> None:
-        for _, entry in entries:
-            entry.volatile.pending_state = None
-
+    names = list(transactional_ids)
+    for name in names:
+        require_legal(name, shard.entry(name).metadata.state, DEAD)
     return CoordinatorResult(
         None,
-        records=tuple(records.tombstone_of(transactional_id) for transactional_id, _ in entries),
-        before_append=before_append,
-        on_abandon=on_abandon,
+        tuple(records.tombstone_of(name) for name in names),
+        pending=tuple(PendingTransition(name, DEAD) for name in names),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult, Effect, Pending
 from minibroker.coordinators.transactions import records
+from minibroker.coordinators.transactions.effects import PendingTransition, SendMarkers
 from minibroker.coordinators.transactions.metadata import TransactionEntry, TransactionMetadata
 from minibroker.coordinators.transactions.records import TransactionRecord
 from minibroker.coordinators.transactions.states import (
@@ -46,14 +47,12 @@ class ProducerIdSource(Protocol):
 class TransactionShard:
     """State of one partition, and the bookkeeping every decision shares.
 
-    on_prepared(transactional id) is called whenever markers are due: after a Prepare* record became durable, and after
-    loading one.
+    coordinator_epoch: the leader epoch of the partition, which markers carry.
     """
 
     index: int
     coordinator_epoch: int
     config: TransactionConfig
-    on_prepared: Callable[[TransactionShard, str], None] | None = None
     entries: dict[str, TransactionEntry] = field(default_factory=dict, init=False)
 
     # -- what the host calls ---------------------------------------------------------------------------------------
@@ -78,23 +77,41 @@ class TransactionShard:
             return
         entry = self.entries.get(record.transactional_id)
         if entry is None:
-            self.entries[record.transactional_id] = TransactionEntry(metadata)
-            return
+            entry = self.entries[record.transactional_id] = TransactionEntry(metadata)
         entry.metadata = metadata
         entry.nascent = False
         volatile = entry.volatile
         volatile.pending_state = None
         volatile.fence_epoch = None
         volatile.failed_epoch_fence = False
+        if metadata.state in PREPARED:
+            # Kafka prepares the completion in the very callback that caches Prepare*: requests see a pending transition
+            # for the whole marker phase.
+            volatile.pending_state = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
+            volatile.missing_markers = set(metadata.partitions)
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """``__transaction_state`` never takes part in a transaction: nothing to apply."""
 
-    def loaded(self) -> None:
+    def loaded(self) -> tuple[Effect, ...]:
         """Resume what was prepared when the log was last written to: the same markers, from this leader's epoch."""
-        for transactional_id, entry in list(self.entries.items()):
-            if entry.metadata.state in PREPARED:
-                self._begin_markers(transactional_id, entry)
+        return tuple(SendMarkers(name) for name, entry in self.entries.items() if entry.metadata.state in PREPARED)
+
+    def note(self, pending: Pending) -> None:
+        assert isinstance(pending, PendingTransition)
+        volatile = self.entries[pending.transactional_id].volatile
+        volatile.pending_state = pending.state
+        if pending.fence_epoch is not None:
+            volatile.fence_epoch = pending.fence_epoch
+
+    def refused(self, pending: Pending, code: ErrorCode) -> None:
+        """The append of a transition was refused: its id is where it was, but a fence below transaction.version 2 keeps
+        the epoch that it fences with."""
+        assert isinstance(pending, PendingTransition)
+        entry = self.entries.get(pending.transactional_id)
+        if entry is not None:
+            entry.volatile.pending_state = None
+            entry.volatile.failed_epoch_fence |= pending.fence_epoch is not None
 
     def resigned(self) -> None:
         self.entries.clear()
@@ -127,44 +144,19 @@ class TransactionShard:
         fence_epoch: the epoch to fence with from now on, even if the append fails (below transaction.version 2).
         Raises ApiError(UNSUPPORTED_VERSION) when no record can hold `metadata`, see `records.record_of`.
         """
-        volatile = entry.volatile
         try:
             record = self.record_of(metadata)
         except ApiError:
             # Kafka finds out when the transition is prepared already, and nothing ends it until a reload.
-            volatile.pending_state = metadata.state
+            entry.volatile.pending_state = metadata.state
             raise
-
-        def before_append() -> None:
-            volatile.pending_state = metadata.state
-            if fence_epoch is not None:
-                volatile.fence_epoch = fence_epoch
-
-        def on_abandon() -> None:
-            volatile.pending_state = None
-            if fence_epoch is not None:
-                volatile.failed_epoch_fence = True
-
-        def after_commit() -> None:
-            if metadata.state in PREPARED:
-                self._begin_markers(metadata.transactional_id, entry)
-
+        name = metadata.transactional_id
         return CoordinatorResult(
-            response=response,
-            records=(record,),
-            before_append=before_append,
-            on_abandon=on_abandon,
-            after_commit=after_commit,
+            response,
+            (record,),
+            pending=(PendingTransition(name, metadata.state, fence_epoch),),
+            effects=(SendMarkers(name),) if metadata.state in PREPARED else (),
         )
-
-    def _begin_markers(self, transactional_id: str, entry: TransactionEntry) -> None:
-        # Kafka prepares the completion in the very callback that caches Prepare*: requests see a pending transition for
-        # the whole marker phase.
-        volatile = entry.volatile
-        volatile.pending_state = COMPLETE_COMMIT if entry.metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
-        volatile.missing_markers = set(entry.metadata.partitions)
-        if self.on_prepared is not None:
-            self.on_prepared(self, transactional_id)
 
 
 def durable_state(entries: Iterable[TransactionEntry]) -> dict[str, TransactionMetadata]:

@@ -83,7 +83,7 @@ def ended() -> tuple[World, Producer]:
     world = calm_world()
     client = producer(world)
     finish(world, client.init())
-    world.brokers()[1].coordinators.transactions.markers.hold()
+    world.brokers()[1].coordinators.transactions.effects.hold()
     finish(world, _write(client))
     finish(world, client.end(commit=False))
     client.begin()
@@ -117,7 +117,7 @@ def test_a_marker_in_time_is_no_evidence(ended: tuple[World, Producer]) -> None:
 def test_a_late_marker_that_is_refused_is_no_evidence(ended: tuple[World, Producer]) -> None:
     """By a partition that knows a marker of a later coordinator for the producer (ProducerAppendInfo)."""
     world, client = ended
-    world.brokers()[1].coordinators.transactions.markers.release()
+    world.brokers()[1].coordinators.transactions.effects.release()
     finish(world, _write(client))
     world.late_markers.arrives(1, marker(client, commit=True, coordinator_epoch=-1), given_up=True)
     assert not world.history.evidence.marked
@@ -157,11 +157,9 @@ def test_a_deposed_coordinator_is_late_with_its_own_partitions_too() -> None:
         transactional_id="x0",
         shard_index=0,
         marker=Marker(client.producer_id, client.epoch, True, 0, 1),
-        partitions={PLACE},
-        on_written=lambda partition: True,
-        on_finished=lambda: None,
+        partitions=frozenset({PLACE}),
     )
-    world.brokers()[leader].coordinators.transactions.markers.start(job)
+    world.brokers()[leader].coordinators.transactions.markers.send(job)
     assert set(world.history.evidence.marked) == {client.newest_transaction}
 
 

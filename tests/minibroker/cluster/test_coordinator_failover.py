@@ -179,7 +179,7 @@ def test_markers_of_the_coordinator_before_are_fenced() -> None:
     coordinator = brokers.cluster.coordinator("transaction", TX)
     assert coordinator is not None
     # The markers are decided and not sent when the coordinator dies; the new one sends them with its own epoch.
-    brokers.cluster.brokers[coordinator].coordinators.transactions.markers.hold()
+    brokers.cluster.brokers[coordinator].coordinators.transactions.effects.hold()
     producer.end(commit=True)
     assert brokers.committed("t") == []
     brokers.cluster.kill_broker(coordinator)

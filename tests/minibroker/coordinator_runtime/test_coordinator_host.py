@@ -11,7 +11,7 @@ from one_partition import FOLLOWER, OnePartition
 
 from minibroker.coordinator_runtime import coordinator_host
 from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost, append_error
-from minibroker.coordinators.result import CoordinatorResult
+from minibroker.coordinators.result import CoordinatorResult, Effect, Pending
 from minibroker.kernel.deferred import Deferred
 from minibroker.partitions.refused_appends import RefusedAppends
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -35,6 +35,11 @@ class Word:
         return b"v"
 
 
+@dataclass(frozen=True)
+class Named(Pending, Effect):
+    name: str
+
+
 @dataclass
 class WrittenDown:
     """A shard that writes down what it is told."""
@@ -44,6 +49,7 @@ class WrittenDown:
     markers: list[tuple[int, int, bool]] = field(default_factory=list)
     is_loaded: bool = False
     has_resigned: int = 0
+    said: list[str] = field(default_factory=list)
 
     def decode(self, key: bytes, value: bytes | None) -> Any:
         return None if key == b"of the future" else Word(key.decode())
@@ -54,8 +60,15 @@ class WrittenDown:
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.markers.append((producer_id, producer_epoch, committed))
 
-    def loaded(self) -> None:
+    def note(self, pending: Any) -> None:
+        self.said.append(f"before {pending.name}")
+
+    def refused(self, pending: Any, code: ErrorCode) -> None:
+        self.said.append(f"refused {pending.name}: {code.name}")
+
+    def loaded(self) -> tuple[Effect, ...]:
         self.is_loaded = True
+        return (Named("on load"),)
 
     def resigned(self) -> None:
         self.has_resigned += 1
@@ -74,6 +87,7 @@ class Story:
             self.shard,
             self.one.timers,
             self.loads,
+            lambda shard, effect: shard.said.append(f"perform {effect.name}"),  # type: ignore[attr-defined]
             replay_on_append=replay_on_append,
             base_sequence=0,
             write_timeout_ms=lambda _: TIMEOUT_MS,
@@ -86,16 +100,20 @@ class Story:
 
     def elect(self, epoch: int = 5) -> None:
         self.host.elected(self.one.partition, epoch)
+        if self.loads.armed:
+            self.host.effects.perform_due()
+            self.shards[-1].said.clear()
 
-    def execute(self, *words: str, told: list[str] | None = None, **more: Any) -> Deferred[str]:
-        """The answer; `told` gets what the result's callbacks say."""
-        told = [] if told is None else told
+    def execute(self, *words: str, **more: Any) -> Deferred[str]:
         result: CoordinatorResult[str] = CoordinatorResult(
             "done", tuple(Word(word) for word in words),  # type: ignore[misc]
-            before_append=lambda: told.append("before"), on_abandon=lambda: told.append("abandoned"),
-            after_commit=lambda: told.append("after"), **more,
+            pending=(Named("it"),), effects=(Named("it"), Named("more")), **more,
         )  # fmt: skip
         return self.host.execute(0, result)
+
+    @property
+    def said(self) -> list[str]:
+        return self.shards[0].said
 
     def replicate(self, offset: int) -> None:
         self.one.fetch(b2=offset, b3=offset)
@@ -111,15 +129,17 @@ def refused(answer: Deferred[str]) -> ErrorCode:
 
 
 def test_the_answer_leaves_once_every_replica_in_sync_has_the_record() -> None:
-    story, told = Story(), []
+    story = Story()
     story.elect()
-    answer = story.execute("a", "b", told=told)
-    assert (answer.done, told, story.shards[0].replayed) == (False, ["before"], [])
+    answer = story.execute("a", "b")
+    assert (answer.done, story.said, story.shards[0].replayed) == (False, ["before it"], [])
     story.replicate(1)
     assert not answer.done
     story.replicate(2)
     assert answer.result() == "done"
-    assert (told, story.shards[0].replayed) == (["before", "after"], [("a", 0), ("b", 1)])
+    assert (story.said, story.shards[0].replayed) == (["before it"], [("a", 0), ("b", 1)])
+    story.loads.advance(0)
+    assert story.said == ["before it", "perform it", "perform more"]
 
 
 def test_the_group_coordinator_replays_at_once_and_holds_the_answer() -> None:
@@ -133,40 +153,65 @@ def test_the_group_coordinator_replays_at_once_and_holds_the_answer() -> None:
 
 
 def test_nothing_to_write_is_answered_without_a_shard() -> None:
-    told: list[str] = []
-    assert Story().execute(told=told).result() == "done"
-    assert told == ["after"]
+    story = Story()
+    assert story.execute().result() == "done"
+    story.elect()
+    assert story.execute().result() == "done"
+    story.loads.advance(0)
+    assert story.said == ["perform it", "perform more"]
+
+
+def test_what_a_load_leaves_to_do_is_done_in_a_later_turn() -> None:
+    story = Story()
+    story.host.elected(story.one.partition, 5)
+    assert story.said == []
+    story.loads.advance(0)
+    assert story.said == ["perform on load"]
+
+
+def test_what_is_due_when_leadership_ends_is_not_done() -> None:
+    story = Story()
+    story.elect()
+    story.execute()
+    story.host.effects.hold()
+    story.execute()
+    story.elect(6)
+    assert story.host.effects.held == [Named("on load")], "of the shard that is there now"
+    story.loads.advance(0)
+    assert story.said == []
 
 
 @pytest.mark.parametrize(("replay_on_append", "written"), [(False, 0), (True, 1)])
 def test_the_transaction_coordinator_writes_nothing_below_min_insync_replicas(
     replay_on_append: bool, written: int
 ) -> None:
-    story, told = Story(replay_on_append=replay_on_append, isr=(1,)), []
+    story = Story(replay_on_append=replay_on_append, isr=(1,))
     story.elect()
-    answer = story.execute("a", told=told)
+    answer = story.execute("a")
     assert story.one.partition.log_end_offset == written
     if not written:
-        assert (refused(answer), told) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["before", "abandoned"])
+        assert refused(answer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert story.said == ["before it", "refused it: COORDINATOR_NOT_AVAILABLE"]
 
 
-def test_on_error_makes_the_answer_of_a_refused_append() -> None:
+def test_a_function_of_the_error_makes_the_answer_of_a_refused_append() -> None:
     story = Story(isr=(1,))
     story.elect()
-    assert story.execute("a", on_error=lambda code: code.name).result() == "COORDINATOR_NOT_AVAILABLE"
+    assert story.execute("a", refused=lambda code: code.name).result() == "COORDINATOR_NOT_AVAILABLE"
 
 
 def test_an_append_that_is_not_replicated_in_time_is_given_up_once() -> None:
     """As in Kafka its record stays in the log, and a transaction's state is what it was before."""
-    story, told = Story(), []
+    story = Story()
     story.elect()
-    answer = story.execute("a", told=told)
+    answer = story.execute("a")
     story.loads.advance(TIMEOUT_MS - 1)
     assert not answer.done
     story.loads.advance(1)
-    assert (refused(answer), told) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["before", "abandoned"])
+    assert refused(answer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     story.replicate(1)
-    assert (told, story.shards[0].replayed) == (["before", "abandoned"], [])
+    assert story.said == ["before it", "refused it: COORDINATOR_NOT_AVAILABLE"]
+    assert story.shards[0].replayed == []
     assert story.execute("b").done is False
     story.replicate(2)
     assert story.shards[0].replayed == [("b", 1)]
@@ -217,12 +262,13 @@ def test_an_append_that_fails_after_it_was_written_is_logged(
 
 
 def test_a_record_on_its_way_when_leadership_ends_is_not_replayed(caplog: pytest.LogCaptureFixture) -> None:
-    story, told = Story(), []
+    story = Story()
     story.elect()
-    answer = story.execute("a", told=told)
+    answer = story.execute("a")
     story.host.resigned(0)
     story.replicate(1)
-    assert (refused(answer), told, caplog.messages) == (ErrorCode.NOT_COORDINATOR, ["before", "abandoned"], [])
+    assert (refused(answer), caplog.messages) == (ErrorCode.NOT_COORDINATOR, [])
+    assert story.said == ["before it", "refused it: NOT_COORDINATOR"]
     assert (story.shards[0].replayed, story.shards[0].has_resigned) == ([], 1)
 
 

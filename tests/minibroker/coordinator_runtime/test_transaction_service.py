@@ -12,6 +12,7 @@ from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions import expiry
+from minibroker.coordinators.transactions.effects import SendMarkers
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TransactionEntry
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from minibroker.kernel.deferred import Deferred, spawn
@@ -58,17 +59,21 @@ def _begin(cluster: MemoryCluster, *partitions: tuple[str, int], timeout_ms: int
 def _end(
     cluster: MemoryCluster, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 0
 ) -> ProducerIdAndEpoch:
-    return cluster.broker.coordinators.transactions.end_txn(
+    answer = cluster.broker.coordinators.transactions.end_txn(
         ID, producer, commit=commit, transaction_version=version
     ).result()
+    cluster.perform_effects()  # in the next turn of the loop
+    return answer
 
 
 def _entry(cluster: MemoryCluster) -> TransactionEntry:
+    cluster.perform_effects()
     return cluster.broker.coordinators.transactions.describe(ID)
 
 
 def _markers(cluster: MemoryCluster, topic: str, index: int) -> list[tuple[str, int, int, int]]:
     """(type, producer id, producer epoch, coordinator epoch) of every marker in the partition."""
+    cluster.perform_effects()
     log = cluster.broker.partition(topic, index).log
     found = []
     if log.log_end_offset > log.log_start_offset:
@@ -123,27 +128,29 @@ def test_a_transaction_of_many_partitions_lets_other_work_in_between() -> None:
 
 def test_markers_can_be_held_and_let_go(cluster: MemoryCluster) -> None:
     service = cluster.broker.coordinators.transactions
-    service.markers.hold(lambda name: name == ID)
+    service.effects.hold(lambda effect: effect == SendMarkers(ID))
     producer = _begin(cluster, T0, U0)
     _end(cluster, producer)
     assert _entry(cluster).metadata.state is PREPARE_COMMIT
-    assert service.markers.held == [ID]
+    assert service.effects.held == [SendMarkers(ID)]
     assert _entry(cluster).volatile.missing_markers == {T0, U0}
     with pytest.raises(ApiError) as caught:
         service.add_partitions(ID, producer, [T1], transaction_version=0)
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
-    service.markers.release(ID)
+    service.effects.release(lambda effect: effect == SendMarkers(ID))
+    cluster.perform_effects()
     assert _entry(cluster).metadata.state is COMPLETE_COMMIT
-    assert (service.markers.held, service.markers.active) == ([], [])
+    assert (service.effects.held, service.markers.active) == ([], [])
 
 
 def test_a_deleted_topic_needs_no_marker(cluster: MemoryCluster) -> None:
-    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.effects.hold()
     producer = _begin(cluster, T0, U0)
     _end(cluster, producer)
     request = DeleteTopicsRequest(topic_names=["u"], timeout_ms=1000)
     assert cluster.call(request, DeleteTopicsResponse, 3).responses[0].error_code == 0
-    cluster.broker.coordinators.transactions.markers.release()
+    cluster.broker.coordinators.transactions.effects.release()
+    cluster.perform_effects()
     assert _entry(cluster).metadata.state is COMPLETE_COMMIT
     assert len(_markers(cluster, *T0)) == 1
 
@@ -306,26 +313,26 @@ def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryClus
 
 def test_an_election_without_a_resignation_drops_the_markers_of_before(cluster: MemoryCluster) -> None:
     service = cluster.broker.coordinators.transactions
-    service.markers.hold()
+    service.effects.hold()
     _end(cluster, _begin(cluster, T0))
-    service.markers.hold(lambda _: False)
+    service.effects.hold(lambda _: False)
     state_partition = cluster.broker.partition(TRANSACTION_STATE_TOPIC, partition_for(ID, 50))
     state_partition.leader_epoch += 1
     service.elected(state_partition, state_partition.leader_epoch)
     assert _markers(cluster, *T0) == [("COMMIT", 0, 0, 1)]
-    assert service.markers.held == []
+    assert service.effects.held == []
 
 
 # -- failover ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_prepared_transaction_is_completed_by_the_next_coordinator(cluster: MemoryCluster) -> None:
-    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.effects.hold()
     producer = _begin(cluster, T0)
     _end(cluster, producer, version=2)
-    cluster.broker.coordinators.transactions.markers.hold(lambda _: False)
+    cluster.broker.coordinators.transactions.effects.hold(lambda _: False)
     _fail_over(cluster)
-    assert cluster.broker.coordinators.transactions.markers.held == [], "the former coordinator's markers are dropped"
+    assert cluster.broker.coordinators.transactions.effects.held == [], "the former coordinator's markers are dropped"
     assert _entry(cluster).metadata.state is COMPLETE_COMMIT
     assert _markers(cluster, *T0) == [("COMMIT", producer.producer_id, 1, 1)]
 
@@ -482,7 +489,7 @@ def test_a_completion_that_cannot_be_logged_is_tried_again(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = cluster.broker.coordinators.transactions
-    service.markers.hold()
+    service.effects.hold()
     _end(cluster, _begin(cluster, T0))
     append = Partition.append
 
@@ -493,7 +500,7 @@ def test_a_completion_that_cannot_be_logged_is_tried_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(Partition, "append", refuse)
-        service.markers.release()
+        service.effects.release()
         cluster.timers.advance(1000)
         assert _entry(cluster).metadata.state is PREPARE_COMMIT
         with pytest.raises(ApiError) as caught:

@@ -79,7 +79,7 @@ def test_epochs_and_ids(cluster: MemoryCluster, version: int) -> None:
 @pytest.mark.parametrize("version", [9, 11])
 def test_a_transaction_that_is_ending_below_version_12(cluster: MemoryCluster, version: int) -> None:
     producer = _begin(cluster, T0)
-    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.effects.hold()
     cluster.broker.coordinators.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
     assert _verify(cluster, producer, version).result() == {T0: RETRY}
 
@@ -87,13 +87,13 @@ def test_a_transaction_that_is_ending_below_version_12(cluster: MemoryCluster, v
 def test_version_12_waits_for_the_transaction_before(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
     service = cluster.broker.coordinators.transactions
-    service.markers.hold()
+    service.effects.hold()
     following = service.end_txn(ID, producer, commit=True, transaction_version=2).result()
     patient = _verify(cluster, following, 12)
     assert not patient.done
     cluster.timers.advance(30)
     assert not patient.done
-    service.markers.release()
+    service.effects.release()
     cluster.timers.advance(20)
     assert patient.result() == {T0: OK}
 
@@ -101,7 +101,7 @@ def test_version_12_waits_for_the_transaction_before(cluster: MemoryCluster) -> 
 def test_version_12_gives_up_after_100_ms(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
     service = cluster.broker.coordinators.transactions
-    service.markers.hold()
+    service.effects.hold()
     following = service.end_txn(ID, producer, commit=True, transaction_version=2).result()
     patient = _verify(cluster, following, 12)
     cluster.timers.advance(99)
@@ -152,7 +152,7 @@ def test_offset_commits(cluster: MemoryCluster, version: int, code: ErrorCode) -
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_offset_commits_are_told_at_once_that_a_transaction_is_ending(cluster: MemoryCluster, version: int) -> None:
     producer = _begin(cluster, T0)
-    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.effects.hold()
     cluster.broker.coordinators.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
     answer = cluster.broker.coordinators.verifier.verify_offset_commit(
         ID, *producer, (CONSUMER_OFFSETS_TOPIC, 3), api_version=version

@@ -103,7 +103,7 @@ class Wire:
             transaction_version=level,
         )
         self.cluster.broker.create_topics([TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]).result()
-        self.markers = self.cluster.broker.coordinators.transactions.markers
+        self.effects = self.cluster.broker.coordinators.transactions.effects
         self.used = 0
 
     def reach(self, state: State) -> tuple[str, Producer]:
@@ -117,11 +117,11 @@ class Wire:
             assert self.add(name, held, 3, IN_IT) == OK
         if state.timed_out:
             if state.prepared:
-                self.markers.hold()
+                self.effects.hold()
             self.cluster.clock.advance(10_001)
         elif state.state in ENDED:
             if state.prepared:
-                self.markers.hold()
+                self.effects.hold()
             commit = state.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
             assert self.end(name, held, 5 if state.of_version_2 else 4, commit=commit) == OK
         entry = self.cluster.broker.coordinators.transactions.describe(name)
@@ -462,7 +462,7 @@ def test_every_cell(case: tuple[str, int, str, int]) -> None:
         }[cell.who]
         code = getattr(client, request_name)(name, producer, version)
         if cell.state.prepared:
-            client.markers.release()
+            client.effects.release()
         expected = EXPECTED[request_name][0](cell)
         if code != expected:
             wrong.append(f"{cell.state.name}, {cell.who}: {ErrorCode(code).name}, not {ErrorCode(expected).name}")

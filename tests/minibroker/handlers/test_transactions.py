@@ -351,7 +351,7 @@ def test_describe_transactions(cluster: MemoryCluster) -> None:
     (empty,) = _describe(cluster, ID)
     assert (empty.transaction_state, empty.transaction_start_time_ms, empty.topics) == ("Empty", -1, [])
     _add(cluster, (producer_id, epoch), [Topic(name="u", partitions=[0]), Topic(name="t", partitions=[1, 0])])
-    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.effects.hold()
     running, unknown, nameless = _describe(cluster, ID, "nobody", "")
     topic_data = DescribeTransactionsResponse.TopicData
     assert running == DescribeTransactionsResponse.TransactionState(

@@ -74,12 +74,12 @@ def test_offsets_of_a_timed_out_epoch_and_of_a_fenced_one(
     """TxnOffsetCommit tells them apart: before the markers are written, after, and by a coordinator that has the log
     only. Whoever is fenced by another instance gets INVALID_PRODUCER_EPOCH."""
     client = start(semantics, transaction_version=level)
-    markers = client.cluster.broker.coordinators.transactions.markers
-    markers.hold()
+    effects = client.cluster.broker.coordinators.transactions.effects
+    effects.hold()
     held = _timed_out(client)
     assert client.described().state == "PrepareAbort"
     told = [client.commit_offset(held, 7, version=version)]
-    markers.release()
+    effects.release()
     assert client.described().state == "CompleteAbort"
     told.append(client.commit_offset(held, 7, version=version))
     client.reload_coordinator()
@@ -97,12 +97,12 @@ def test_end_txn_v5_of_a_timed_out_epoch(start: Start) -> None:
     """A commit is told to abort, an abort is answered with the new epoch, which goes on: with the markers still on
     their way, after them, and by a coordinator that has the log only."""
     client = start("kip")
-    markers = client.cluster.broker.coordinators.transactions.markers
-    markers.hold()
+    effects = client.cluster.broker.coordinators.transactions.effects
+    effects.hold()
     held = _timed_out(client)
     bumped = (held[0], held[1] + 1)
     told = (ErrorCode.TRANSACTION_ABORTABLE, (-1, -1))
-    for step in (lambda: None, markers.release, client.reload_coordinator):
+    for step in (lambda: None, effects.release, client.reload_coordinator):
         step()
         assert client.end_and_go_on(held, commit=True) == told
         assert client.end_and_go_on(held, commit=False) == (OK, bumped)

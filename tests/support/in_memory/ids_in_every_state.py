@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from many_brokers import ManyBrokers
 
+from minibroker.coordinators.transactions.effects import SendMarkers
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
@@ -253,7 +254,9 @@ def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:
     begin(ids, held, OPEN_AT_HOME, 1, "my-group")
     if decided:
         for broker in cluster.cluster.brokers.values():
-            broker.coordinators.transactions.markers.hold(lambda name: name in (DECIDED, ABANDONED))
+            broker.coordinators.transactions.effects.hold(
+                lambda effect: isinstance(effect, SendMarkers) and effect.transactional_id in (DECIDED, ABANDONED)
+            )
         begin(ids, held, DECIDED, 0, "console-consumer")
         begin(ids, held, ABANDONED, 1, "orders")
         assert ids.end(DECIDED, held[DECIDED], commit=True) == ErrorCode.NONE

@@ -29,6 +29,17 @@ from minibroker_storage.memory_disk import MemoryDisk
 R = TypeVar("R", bound=Response)
 
 
+class _Clock(BrokerClock):
+    """A jump is over when what it has brought about is done, as for a test that sends its next call to a loop."""
+
+    cluster: MemoryCluster
+
+    def advance(self, *args: Any, **options: Any) -> Any:
+        moved = super().advance(*args, **options)
+        self.cluster.perform_effects()
+        return moved
+
+
 class MemoryCluster:
     """One broker on a memory disk under manual time. `timers.advance` moves real time, `clock.advance` the broker's.
 
@@ -51,7 +62,8 @@ class MemoryCluster:
         node_id: int = 1,
     ) -> None:
         self.timers = ManualTimers(now_ms=now_ms)
-        self.clock = BrokerClock(self.timers, self.timers.now_ms)
+        self.clock = _Clock(self.timers, self.timers.now_ms)
+        self.clock.cluster = self
         self.disk = disk or MemoryDisk(64 << 20)
         self.cluster = Cluster(
             Settings(dict(config or {})),
@@ -88,6 +100,7 @@ class MemoryCluster:
         self, request: Request, version: int, *, client_id: str = "test", connection: ConnectionInfo | None = None
     ) -> Deferred[Any]:
         """Send the bytes of `request`; resolves with the decoded response (None: no answer)."""
+        self.perform_effects()
         broker, tapped = (
             self.broker,
             self.dispatcher.link_at(Place.FAULTS_AND_TRACE) is not None,
@@ -116,7 +129,14 @@ class MemoryCluster:
             response = self.decode(type(request), version, answer)
             check(response)
             decoded.resolve(response)
+        self.perform_effects()
         return decoded
+
+    def perform_effects(self) -> None:
+        """What a decision leaves to do: a broker does it in the next turn of its loop, before it reads a request."""
+        for broker in self.cluster.brokers.values():
+            for coordinator in broker.coordinators.made:
+                coordinator.effects.perform_due()
 
     def call(self, request: Request, response: type[R], version: int, *, client_id: str = "test") -> R:
         """`send` for what is answered at once."""

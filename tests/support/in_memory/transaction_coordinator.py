@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult, Effect
 from minibroker.coordinators.transactions import end_txn, expiry, init_producer_id, partitions, records
+from minibroker.coordinators.transactions.effects import Complete, SendMarkers
 from minibroker.coordinators.transactions.metadata import (
     ProducerIdAndEpoch,
     TopicPartition,
@@ -49,7 +50,7 @@ class CoordinatorDouble:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.due: list[str] = []
         self.coordinator_epoch = 0
-        self.shard = TransactionShard(0, 0, self.config, self._prepared)
+        self.shard = TransactionShard(0, 0, self.config)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -121,24 +122,30 @@ class CoordinatorDouble:
     # -- what happens around them ------------------------------------------------------------------------------------
 
     def execute(self, outcome: CoordinatorResult[R]) -> R:
-        if outcome.before_append is not None and outcome.records:
-            outcome.before_append()
+        for pending in outcome.pending:
+            self.shard.note(pending)
         if self.fail_next is not None and outcome.records:
             code, self.fail_next = self.fail_next, None
-            if outcome.on_abandon is not None:
-                outcome.on_abandon()
+            for pending in outcome.pending:
+                self.shard.refused(pending, code)
             raise ApiError(code, "refused by the test")
         for record in outcome.records:
             self._append(record)
-        if outcome.after_commit is not None:
-            outcome.after_commit()
+        self._perform(outcome.effects)
         return outcome.response
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendMarkers):
+                self._prepared(effect.transactional_id)
+            elif isinstance(effect, Complete):
+                self.execute(end_txn.complete(self.shard, effect.transactional_id, now_ms=self.now_ms))
 
     def _append(self, record: CoordinatorRecord) -> None:
         self.log.append((record.key_bytes(), record.value_bytes()))
         self.shard.replay(record, offset=len(self.log) - 1)
 
-    def _prepared(self, _: TransactionShard, name: str) -> None:
+    def _prepared(self, name: str) -> None:
         self.due.append(name)
         if not self.hold_markers:
             self.write_markers(name)
@@ -148,10 +155,11 @@ class CoordinatorDouble:
         self.due.remove(name)
         entry = self.shard.entries[name]
         assert entry.metadata.state in PREPARED
+        if not entry.metadata.partitions:
+            self._perform((Complete(name),))
         for partition in sorted(entry.metadata.partitions):
-            end_txn.marker_written(self.shard, name, partition)
-        assert not entry.volatile.missing_markers
-        self.execute(end_txn.complete(self.shard, name, now_ms=self.now_ms))
+            self.execute(end_txn.marker_written(self.shard, name, partition))
+        assert entry.metadata.state not in PREPARED
 
     def set_epoch(self, epoch: int) -> None:
         """The producer of `ID` is at `epoch`, as after so many requests; the log does not have it."""
@@ -162,12 +170,12 @@ class CoordinatorDouble:
         self.due.clear()
         self.config = config or self.config
         self.coordinator_epoch += 1
-        self.shard = TransactionShard(0, self.coordinator_epoch, self.config, self._prepared)
+        self.shard = TransactionShard(0, self.coordinator_epoch, self.config)
         for key, value in self.log:
             record = self.shard.decode(key, value)
             if record is not None:
                 self.shard.replay(record)
-        self.shard.loaded()
+        self._perform(self.shard.loaded())
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

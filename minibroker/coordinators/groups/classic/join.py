@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minibroker.coordinators.groups.classic.effects import GroupCreated, StaticMemberReplaced
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.member import ClassicMember, protocols_of
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
@@ -117,7 +118,17 @@ class Join:
         member = group.replace_static(instance, old_id, new_id)
         self._rebalance.cancel_session(group, old_id)
         self._rebalance.rearm_session(group, member)
-        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        replaced = StaticMemberReplaced(
+            group,
+            member,
+            instance,
+            old_id,
+            new_id,
+            old_leader,
+            before=(member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms),
+            api_version=client.api_version,
+            answer=answer,
+        )
         group.update(member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer)
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be computing an assignment for the old id.
@@ -127,32 +138,31 @@ class Join:
         if group.select_protocol() != group.protocol_name:
             return self._rebalance.maybe_prepare(group, f"static member {instance} changes the protocol")
 
-        def refused(code: ErrorCode) -> None:
-            group.update(member, *before, None)
-            old = group.replace_static(instance, new_id, old_id)
-            self._rebalance.cancel_session(group, new_id)
-            self._rebalance.rearm_session(group, old)
-            if not answer.done:
-                response = group.join_response("", leader=old_leader)
-                response.error_code = code
-                answer.resolve(response)
+        record = group_metadata(group.group_id, group.metadata_value())
+        return CoordinatorResult(None, (record,), pending=(replaced,), effects=(replaced,))
 
-        def persisted() -> None:
-            if client.api_version >= SKIP_ASSIGNMENT_VERSION:
-                leads = group.leader_id == new_id
-                response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
-            else:
-                # The response names the old leader's id, so the client does not act as leader and does not assign
-                # again.
-                response = group.join_response(new_id, leader=old_leader)
-            group.complete_join(member, response)
+    def static_member_written(self, replaced: StaticMemberReplaced) -> None:
+        """The replacement is durable: the new instance gets its answer."""
+        group, new_id = replaced.group, replaced.new_id
+        if replaced.api_version >= SKIP_ASSIGNMENT_VERSION:
+            leads = group.leader_id == new_id
+            response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
+        else:
+            # The response names the old leader's id, so the client does not act as leader and does not assign again.
+            response = group.join_response(new_id, leader=replaced.old_leader)
+        group.complete_join(replaced.member, response)
 
-        return CoordinatorResult(
-            None,
-            (group_metadata(group.group_id, group.metadata_value()),),
-            on_error=refused,
-            after_commit=persisted,
-        )
+    def static_member_refused(self, replaced: StaticMemberReplaced, code: ErrorCode) -> None:
+        """The replacement was not written: the earlier instance is back, and the new one gets the error."""
+        group = replaced.group
+        group.update(replaced.member, *replaced.before, None)
+        old = group.replace_static(replaced.instance_id, replaced.new_id, replaced.old_id)
+        self._rebalance.cancel_session(group, replaced.new_id)
+        self._rebalance.rearm_session(group, old)
+        if not replaced.answer.done:
+            response = group.join_response("", leader=replaced.old_leader)
+            response.error_code = code
+            replaced.answer.resolve(response)
 
     # -- with a member id ------------------------------------------------------------------------------------------
 
@@ -191,10 +201,6 @@ def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answ
     if decided.records:
         return decided
 
-    def refused(code: ErrorCode) -> None:
-        if not answer.done:
-            answer.resolve(join_error(code, ""))
-
     value = GroupMetadataValue(
         protocol_type="",
         generation=0,
@@ -203,7 +209,7 @@ def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answ
         current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
         members=[],
     )
-    return CoordinatorResult(None, (group_metadata(group.group_id, value),), on_error=refused)
+    return CoordinatorResult(None, (group_metadata(group.group_id, value),), pending=(GroupCreated(answer),))
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minibroker.coordinators.groups.classic.effects import AssignmentWritten
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
@@ -13,6 +14,12 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 MemberResponse = m.LeaveGroupResponse.MemberResponse
+
+
+def _awaits(assigned: AssignmentWritten) -> bool:
+    """Whether the group is still in the generation that the assignment is for."""
+    group = assigned.group
+    return group.state is GroupState.COMPLETING_REBALANCE and group.generation_id == assigned.generation_id
 
 
 def sync_error(code: ErrorCode) -> m.SyncGroupResponse:
@@ -52,27 +59,25 @@ class Membership:
 
     def _assign(self, group: ClassicGroup, request: m.SyncGroupRequest) -> CoordinatorResult[None]:
         """Write the leader's assignment; members that it lacks get an empty one."""
-        told = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
-        generation_id = group.generation_id
+        assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
+        value = group.metadata_value(lambda member: assignments.get(member.member_id, b""))
+        assigned = AssignmentWritten(group, group.generation_id, assignments)
+        record = group_metadata(group.group_id, value)
+        return CoordinatorResult(None, (record,), pending=(assigned,), effects=(assigned,))
 
-        def still_awaited() -> bool:
-            return group.state is GroupState.COMPLETING_REBALANCE and group.generation_id == generation_id
+    def assignment_written(self, assigned: AssignmentWritten) -> None:
+        group = assigned.group
+        if _awaits(assigned):
+            for member in group.members.values():
+                member.assignment = assigned.assignments.get(member.member_id, b"")
+            group.transition_to(GroupState.STABLE, self._rebalance.now_ms())
+            self._rebalance.propagate(group)
 
-        def written() -> None:
-            if still_awaited():
-                for member in group.members.values():
-                    member.assignment = told.get(member.member_id, b"")
-                group.transition_to(GroupState.STABLE, self._rebalance.now_ms())
-                self._rebalance.propagate(group)
-
-        def refused(code: ErrorCode) -> None:
-            if still_awaited():
-                self._rebalance.fail_syncs(group, code)
-                # Nothing to write here: members are there and none has rejoined yet.
-                self._rebalance.maybe_prepare(group, f"the assignment could not be written: {code.name}")
-
-        value = group.metadata_value(lambda member: told.get(member.member_id, b""))
-        return CoordinatorResult(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
+    def assignment_refused(self, assigned: AssignmentWritten, code: ErrorCode) -> None:
+        if _awaits(assigned):
+            self._rebalance.fail_syncs(assigned.group, code)
+            # Nothing to write here: members are there and none has rejoined yet.
+            self._rebalance.maybe_prepare(assigned.group, f"the assignment could not be written: {code.name}")
 
     # -- Heartbeat -------------------------------------------------------------------------------------------------
 

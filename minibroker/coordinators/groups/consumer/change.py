@@ -36,6 +36,3 @@ class Change:
 
     def see_image(self) -> None:
         self.live.seen_image = self.image
-
-    def forget_image(self) -> None:
-        self.live.seen_image = None

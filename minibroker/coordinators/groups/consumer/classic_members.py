@@ -16,6 +16,7 @@ from minibroker.coordinators.groups.consumer.consumer_protocol import (
     version_of,
     write_assignment,
 )
+from minibroker.coordinators.groups.consumer.effects import ClassicMemberJoined
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.heartbeat import HeartbeatDecisions, check_instance
 from minibroker.coordinators.groups.consumer.member import (
@@ -120,19 +121,18 @@ class ClassicMembers:
             member_id=member_id,
         )
 
-        def written() -> None:
-            self._forget(("join", group.group_id, member_id))
-            self._heartbeat.watch(group.group_id, updated)
-            self._forget(("sync", group.group_id, member_id))
-            self._expect(("sync", group.group_id, member_id), updated.rebalance_timeout_ms)
-            answer.resolve(response)
+        joined = ClassicMemberJoined(group.group_id, updated, request, response, answer)
+        return CoordinatorResult(None, tuple(change.records), pending=(joined,), effects=(joined,))
 
-        return CoordinatorResult(
-            None,
-            tuple(change.records),
-            on_error=lambda code: answer.resolve(join_error(code, request.member_id)),
-            after_commit=written,
-        )
+    def joined(self, joined: ClassicMemberJoined) -> None:
+        """The member's record is durable."""
+        join_key = ("join", joined.group_id, joined.member.member_id)
+        sync_key = ("sync", joined.group_id, joined.member.member_id)
+        self._forget(join_key)
+        self._heartbeat.watch(joined.group_id, joined.member)
+        self._forget(sync_key)
+        self._expect(sync_key, joined.member.rebalance_timeout_ms)
+        joined.answer.resolve(joined.response)
 
     def _member(self, change: Change, request: m.JoinGroupRequest, member_id: str) -> ConsumerMember:
         group = change.group

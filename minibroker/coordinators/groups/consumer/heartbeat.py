@@ -9,6 +9,7 @@ from functools import partial
 from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.assignors import ASSIGNORS, Candidate
 from minibroker.coordinators.groups.consumer.change import Change
+from minibroker.coordinators.groups.consumer.effects import ImageSeen
 from minibroker.coordinators.groups.consumer.expressions import Expressions, Subscribed
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadata_hash
 from minibroker.coordinators.groups.consumer.member import (
@@ -121,7 +122,7 @@ class HeartbeatDecisions:
             updated.assigned is not member.assigned and _numbers(updated.assigned) != _numbers(member.assigned)
         ):
             response.assignment = _assignment(updated.assigned)
-        return CoordinatorResult(response, tuple(change.records), on_abandon=change.forget_image)
+        return CoordinatorResult(response, tuple(change.records), pending=(ImageSeen(change.live),))
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if member_id not in group.members and len(group.members) >= self._env.config().consumer_max_size:

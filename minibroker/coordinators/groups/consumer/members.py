@@ -9,6 +9,7 @@ from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.consumer.change import Change
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
+from minibroker.coordinators.groups.consumer.effects import Downgraded, MembersTakenOver
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.heartbeat import HeartbeatDecisions
@@ -74,8 +75,8 @@ class ConsumerMembers:
         change.take_effect()
         if self._groups.get(change.group_id) is not change.live:
             # Made in this breath: members it took over from a classic group are not watched yet.
-            taken_over = [member for member in change.group.members.values() if member.uses_classic_protocol]
-            outcome.after_append = lambda: self._watch(change.group_id, taken_over)
+            taken_over = tuple(member for member in change.group.members.values() if member.uses_classic_protocol)
+            outcome.on_append = (MembersTakenOver(change.group_id, taken_over),)
         return outcome
 
     def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
@@ -120,9 +121,9 @@ class ConsumerMembers:
 
         return decide, accept
 
-    def _watch(self, group_id: str, members: Iterable[ConsumerMember]) -> None:
-        for member in members:
-            self._heartbeat.watch(group_id, member)
+    def taken_over(self, effect: MembersTakenOver) -> None:
+        for member in effect.members:
+            self._heartbeat.watch(effect.group_id, member)
 
     def group(self, group_id: str) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
@@ -185,21 +186,13 @@ class ConsumerMembers:
         for each in group.members:
             self._heartbeat.cancel(group.group_id, each)
 
-        def appended() -> None:
-            for left in classic.members.values():
-                self._rebalance.rearm_session(classic, left)
-            self._rebalance.prepare(classic, "the last member of the consumer protocol left")
+        downgrade = Downgraded(classic)
+        return CoordinatorResult(response, tuple(changes), pending=(downgrade,), on_append=(downgrade,))
 
-        def abandoned() -> None:
-            self.forming.pop(group.group_id, None)  # gone already when the log has the record
-
-        return CoordinatorResult(
-            response,
-            tuple(changes),
-            before_append=lambda: self.forming.__setitem__(group.group_id, classic),
-            on_abandon=abandoned,
-            after_append=appended,
-        )
+    def downgraded(self, effect: Downgraded) -> None:
+        for member in effect.classic.members.values():
+            self._rebalance.rearm_session(effect.classic, member)
+        self._rebalance.prepare(effect.classic, "the last member of the consumer protocol left")
 
     def loaded(self, group: ConsumerGroup) -> None:
         self._heartbeat.loaded(group)

@@ -6,6 +6,7 @@ import pytest
 from transaction_coordinator import ID, CoordinatorDouble
 
 from minibroker.coordinators.transactions import queries
+from minibroker.coordinators.transactions.effects import Complete
 from minibroker.coordinators.transactions.end_txn import marker_written
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING
@@ -53,13 +54,14 @@ def test_an_end_waits_for_every_marker() -> None:
     coordinator.add(producer, [T0, T1, U0])
     coordinator.end(producer, commit=True)
     assert queries.partitions_of(coordinator.entry) == [("t", [0, 1]), ("u", [0])]
-    assert not marker_written(coordinator.shard, ID, T0)
-    assert not marker_written(coordinator.shard, ID, T0), "the same one again"
-    assert not marker_written(coordinator.shard, ID, U0)
+    assert not marker_written(coordinator.shard, ID, T0).effects
+    assert not marker_written(coordinator.shard, ID, T0).effects, "the same one again"
+    assert not marker_written(coordinator.shard, ID, U0).effects
     assert queries.partitions_of(coordinator.entry) == [("t", [1])]
     assert coordinator.metadata.partitions == {T0, T1, U0}, "the log still has all of them"
-    assert marker_written(coordinator.shard, ID, T1)
-    assert not marker_written(coordinator.shard, "nobody", T1)
+    assert marker_written(coordinator.shard, ID, T1).effects == (Complete(ID),)
+    assert not marker_written(coordinator.shard, ID, T1).effects, "it is completed once"
+    assert not marker_written(coordinator.shard, "nobody", T1).effects
 
 
 @pytest.mark.parametrize(

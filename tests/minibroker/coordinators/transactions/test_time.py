@@ -10,7 +10,7 @@ from transaction_coordinator import ID, CoordinatorDouble, refusal
 from minibroker.coordinators.transactions.expiry import expired, forget, next_timeout_ms
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS
 from minibroker.coordinators.transactions.shard import TransactionConfig
-from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING, PREPARE_ABORT
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, DEAD, ONGOING, PREPARE_ABORT
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -170,9 +170,8 @@ def test_an_id_that_could_not_be_forgotten_expires_later() -> None:
     later = coordinator.now_ms + coordinator.shard.config.id_expiration_ms
     assert expired(coordinator.shard, later) == [ID]
     outcome = forget(coordinator.shard, [ID])
-    assert outcome.before_append is not None
-    assert outcome.on_abandon is not None
-    outcome.before_append()
+    assert [pending.state for pending in outcome.pending] == [DEAD]  # type: ignore[attr-defined]
+    coordinator.shard.note(outcome.pending[0])
     assert expired(coordinator.shard, later) == []
-    outcome.on_abandon()
+    coordinator.shard.refused(outcome.pending[0], ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert expired(coordinator.shard, later) == [ID]
