@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutine
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from minibroker.coordinators.transactions.effects import SendMarkers
 from minibroker.faults.group_operations import rebalance_group, remove_member
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
@@ -301,20 +300,25 @@ def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> No
 def release_markers(cluster: Cluster, *, transactional_id: str | None = None) -> list[str]:
     """Send the held markers of one transactional id; without one send all and stop holding. Returns the transactional
     ids."""
-    released = []
-    for service in _services(cluster):
-        released += service.effects.release(None if transactional_id is None else _sends_markers(transactional_id))
-    return [effect.transactional_id for effect in released if isinstance(effect, SendMarkers)]
+    wanted = None if transactional_id is None else _sends_markers(transactional_id)
+    return _with_markers(effect for service in _services(cluster) for effect in service.effects.release(wanted))
 
 
 def held_markers(cluster: Cluster) -> list[str]:
     """Transactional ids whose markers are held."""
-    held = [effect for service in _services(cluster) for effect in service.effects.held]
-    return sorted(effect.transactional_id for effect in held if isinstance(effect, SendMarkers))
+    return sorted(_with_markers(effect for service in _services(cluster) for effect in service.effects.held))
 
 
 def _sends_markers(transactional_id: str | None) -> Callable[[Effect], bool]:
+    from minibroker.coordinators.transactions.effects import SendMarkers
+
     return lambda effect: isinstance(effect, SendMarkers) and transactional_id in (None, effect.transactional_id)
+
+
+def _with_markers(effects: Iterable[Effect]) -> list[str]:
+    from minibroker.coordinators.transactions.effects import SendMarkers
+
+    return [effect.transactional_id for effect in effects if isinstance(effect, SendMarkers)]
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
