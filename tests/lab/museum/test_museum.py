@@ -367,6 +367,7 @@ SHORT = {
     "segmentio-kafka-go-1332": "is in every release, and needs no failure",
     "librdkafka-aio-refused-record": "is in every release, and needs no failure",
     "platformatic-aborted-twice": "is in every release, and needs no failure",
+    "kafkajs-zero-key": "is in every release, and needs no failure",
     "kafkajs-aborted-order": "is in every release, and needs no failure",
 }
 """Cases that are not run ten times with the bug and twenty times without; museum/README.md says so too."""
