@@ -265,3 +265,16 @@ sys.exit(tell(simulate(91, telling=True)))
 def test_without_npm_the_rest_is_built(site: Path) -> None:
     assert "playground" not in re.findall(r'href="(\w+)\.html"', (site / "index.html").read_text(encoding="utf-8"))
     assert not (site / "playground.html").exists()
+
+
+def test_the_trace_page_of_the_playground_has_every_module_that_it_loads(tmp_path: Path) -> None:
+    shown = tmp_path / "trace"
+    playground.trace_page(Path(__file__).parents[1], shown)
+    loaded = {
+        name
+        for script in shown.glob("*.js")
+        for name in re.findall(r'^import .* from "\./(.*)";$', script.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert loaded
+    assert {name for name in loaded if not (shown / name).is_file()} == set()
+    assert ":root" in (shown / "page.css").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from minibroker.control.commands import Commands
 from minibroker.control.live_state import LiveState, Row
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.recorder import Recorded, Recorder
-from minibroker.trace.view import frame, page_style
+from minibroker.trace.view import MODULES, frame, page_style
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -33,7 +33,7 @@ POLICY: Final = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-_FILES: Final = ("story.js", "words.js", "draw.js", "hands.js", "start.js", "live.js")
+_FILES: Final = (*MODULES, "hands.js", "start.js", "live.js")
 MOST_STREAMS: Final = 16
 """Pages open at once; one with the token takes the place of the oldest without."""
 _LOOK_SECONDS: Final = 0.2

@@ -11,7 +11,9 @@ from typing import Final
 
 from minibroker.trace.saved import Trace, as_lines
 
-_SCRIPTS: Final = ("story.js", "words.js", "draw.js", "saved.js")
+MODULES: Final = ("story.js", "words.js", "draw.js")
+"""Scripts that draw exchanges, wherever they come from; those in front load nothing of those behind."""
+_SCRIPTS: Final = (*MODULES, "saved.js")
 _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from minibroker.trace.view import frame
+from minibroker.trace.view import MODULES, frame, page_style
 from website.markdown_pages import Page
 
 PATH: Final = "playground.html"
@@ -33,12 +33,17 @@ def build(root: Path, folder: Path) -> Page | str:
     pack(root, folder / "minibroker.zip")
     for name in ("playground.js", "playground-worker.js"):
         shutil.copy(STATIC / name, folder)
-    shown = folder / "trace"
+    trace_page(root, folder / "trace")
+    return Page(PATH, "Playground", (STATIC / PATH).read_text(encoding="utf-8"), {"seed"})
+
+
+def trace_page(root: Path, shown: Path) -> None:
+    """The page of exchanges, in the folder `shown`."""
     shown.mkdir(exist_ok=True)
     (shown / "index.html").write_text(frame("Simulation", "shown.js"), encoding="utf-8")
-    for source in (*(root / _TRACE / name for name in ("page.css", "story.js", "draw.js")), STATIC / "shown.js"):
+    (shown / "page.css").write_text(page_style(), encoding="utf-8")
+    for source in (*(root / _TRACE / name for name in MODULES), STATIC / "shown.js"):
         shutil.copy(source, shown)
-    return Page(PATH, "Playground", (STATIC / PATH).read_text(encoding="utf-8"), {"seed"})
 
 
 def pack(root: Path, path: Path) -> None:

@@ -6,13 +6,14 @@ import base64
 import hashlib
 import json
 import re
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from minibroker.cli import main
 from minibroker.trace.saved import NoTrace, Trace, as_lines, read
-from minibroker.trace.view import page
+from minibroker.trace.view import MODULES, page
 
 HOSTILE = "</script><script>alert(1)</script><b onmouseover=alert(1)>"
 EXCHANGE = {
@@ -83,3 +84,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert main(["trace", "view", str(tmp_path / wrong)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert reason in line
+
+
+def module(name: str) -> str:
+    return (resources.files("minibroker.trace") / "page" / name).read_text(encoding="utf-8")
+
+
+def loaded(name: str) -> set[str]:
+    return set(re.findall(r'^import .* from "\./(.*)";$', module(name), re.MULTILINE))
+
+
+def test_modules_load_what_is_listed_before_them() -> None:
+    """The page of a file is all of them in one script, the site and the live page have them side by side."""
+    for place, name in enumerate(MODULES):
+        assert loaded(name) <= set(MODULES[:place]), name
+    for name in ("saved.js", "hands.js", "start.js", "live.js"):
+        assert loaded(name) <= {*MODULES, "hands.js", "start.js"}, name
+    declares = re.compile(r"^(?:export )?(?:async )?(?:function\*? |const |let |class )(\w+)", re.MULTILINE)
+    declared = [found for name in (*MODULES, "saved.js") for found in declares.findall(module(name))]
+    assert len(set(declared)) == len(declared)  # in one script a name is declared once
