@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 from many_brokers import ManyBrokers
 
+from minibroker.coordinators.hashing import partition_for
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from minibroker_protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -48,6 +50,25 @@ def test_a_stopped_broker_is_told_of_as_a_replica_that_is_offline(brokers: ManyB
         )
         cluster = brokers.call(1, asked, DescribeClusterResponse, 2)
         assert sorted(broker.broker_id for broker in cluster.brokers) == there
+
+
+@pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_every_broker_names_the_address_of_the_coordinator(brokers: ManyBrokers, key_type: int, topic: str) -> None:
+    """Each of three brokers leads one of the topic's three partitions."""
+    keys = [f"key {number}" for number in range(6)]
+    brokers.coordinator(keys[0], key_type)
+    expected = {}
+    for key in keys:
+        node = brokers.leader(topic, partition_for(key, 3))
+        expected[key] = node, "127.0.0.1", 9091 + node
+    assert {node for node, _, _ in expected.values()} == {1, 2, 3}
+    for asked in (1, 2, 3):
+        several = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+        answer = brokers.call(asked, several, FindCoordinatorResponse, 4)
+        assert {c.key: (c.node_id, c.host, c.port) for c in answer.coordinators} == expected
+        single = FindCoordinatorRequest(key_type=key_type, key=keys[1])
+        one = brokers.call(asked, single, FindCoordinatorResponse, 3)
+        assert (one.node_id, one.host, one.port) == expected[keys[1]]
 
 
 def test_a_fetch_that_waits_is_answered_when_its_leader_moves(brokers: ManyBrokers) -> None:
