@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from minibroker.testing.embedded import Minibroker
+    from minibroker.testing.factories import (
+        AiokafkaConsumerFactory,
+        AiokafkaProducerFactory,
+        ConfluentConsumerFactory,
+        ConfluentProducerFactory,
+    )
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -335,7 +341,7 @@ def unique_transactional_id(unique_name: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def confluent_producer(bootstrap_servers: str) -> Iterator[Factory]:
+def confluent_producer(bootstrap_servers: str) -> Iterator[ConfluentProducerFactory]:
     """``confluent_producer({"transactional.id": …})``: a `confluent_kafka.Producer`, without linger unless told."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     made: list[Any] = []
@@ -354,7 +360,7 @@ def confluent_producer(bootstrap_servers: str) -> Iterator[Factory]:
 
 
 @pytest.fixture
-def confluent_consumer(bootstrap_servers: str, unique_group: str) -> Iterator[Factory]:
+def confluent_consumer(bootstrap_servers: str, unique_group: str) -> Iterator[ConfluentConsumerFactory]:
     """``confluent_consumer({…})``: a `confluent_kafka.Consumer` of this test's group, from the earliest offset on,
     reading what is committed."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -387,7 +393,7 @@ def confluent_admin(bootstrap_servers: str) -> Any:
 
 
 @pytest.fixture
-def aiokafka_producer(bootstrap_servers: str) -> Factory:
+def aiokafka_producer(bootstrap_servers: str) -> AiokafkaProducerFactory:
     """``async with aiokafka_producer(transactional_id=…) as producer``, under any plugin that runs coroutines."""
     aiokafka = pytest.importorskip("aiokafka")
 
@@ -398,7 +404,7 @@ def aiokafka_producer(bootstrap_servers: str) -> Factory:
 
 
 @pytest.fixture
-def aiokafka_consumer(bootstrap_servers: str, unique_group: str) -> Factory:
+def aiokafka_consumer(bootstrap_servers: str, unique_group: str) -> AiokafkaConsumerFactory:
     """``async with aiokafka_consumer(topic) as consumer``: of this test's group, from the earliest offset on, reading
     what is committed."""
     aiokafka = pytest.importorskip("aiokafka")

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 210, 46, 22, 20
 MOST_LABELS = 9
 """Of so many columns each has room for its label, of more every other one."""
-COLORS = {"COMMIT": "#2f9e6e", "ABORT": "#d9822b", "OPEN": "#8a63d2"}
-PLAIN, BAD, SOFT = "#3b7dd8", "#d64541", "#c9962c"
+COLORS = {"COMMIT": "var(--commit)", "ABORT": "var(--abort)", "OPEN": "var(--ongoing)"}
+PLAIN, BAD, SOFT = "var(--ongoing)", "var(--abort)", "var(--prepare)"
 
 
 def _frame(body: str, height: int = HEIGHT) -> str:

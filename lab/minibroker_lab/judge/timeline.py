@@ -17,8 +17,8 @@ STYLE: Final = """
 .time s.moved{background:var(--text);width:2px;top:-1.6em}
 .lane{position:relative;height:1.6em;background:var(--card);margin:.2em 0}
 .lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
-.lane i{position:absolute;z-index:1;top:0;bottom:0;width:2px;background:#8aa}
-.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:var(--abort);width:5px}"""
+.lane i{position:absolute;z-index:1;top:0;bottom:0;width:2px;background:var(--quiet)}
+.lane i.fault{background:var(--prepare);width:3px}.lane i.first{background:var(--abort);width:5px}"""
 _LANES_SHOWN: Final = 20
 _TICKS: Final = 9
 _SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000

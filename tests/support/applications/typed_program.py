@@ -7,6 +7,7 @@ from typing import Any, assert_type
 
 from minibroker import Minibroker
 from minibroker.faults import Do, DropReply, Error
+from minibroker.testing.factories import ConfluentConsumerFactory, ConfluentProducerFactory
 
 
 def calls(broker: Minibroker) -> None:
@@ -44,3 +45,12 @@ def names(broker: Minibroker) -> None:
     broker.wait_for_transaction("app", "CompleteComit")  # type: ignore[arg-type]
     broker.state.lose_producers("orders", 0, cause="retention-time")  # type: ignore[arg-type]
     broker.requests("EndTx")  # type: ignore[arg-type]
+
+
+def clients(confluent_producer: ConfluentProducerFactory, confluent_consumer: ConfluentConsumerFactory) -> None:
+    """What the fixtures make has the types of the client."""
+    producer = confluent_producer({"transactional.id": "app"})
+    producer.comit_transaction()  # type: ignore[attr-defined]
+    confluent_producer("app")  # type: ignore[arg-type]
+    confluent_producer(transactional_id="app")  # type: ignore[call-arg]
+    confluent_consumer().subscrib(["orders"])  # type: ignore[attr-defined]
