@@ -185,12 +185,14 @@ class MarkerSender:
         for partition in partitions:
             try:
                 written = self._append(job.marker, partition)
-                if written.done:
-                    written.result()
+                if not written.done:
+                    written.then(lambda done, partition=partition: self._written_here(job, partition, done))  # type: ignore[misc]
+                    continue
+                written.result()
             except Exception:  # as below: the request's answer has the reason
                 refused.append(partition)
             else:
-                written.then(lambda done, partition=partition: self._written_here(job, partition, done))  # type: ignore[misc]
+                self._written(job, partition)
         if refused:
             self._ask(job, self._node_id, refused)
 
