@@ -277,7 +277,8 @@ class CoordinatorHost(Generic[S]):
             return self._give_up(hosted, result, self._map_error(error.code))
         if self._replay_on_append:
             self._replay(hosted, result, info.base_offset)
-        self.effects.add(hosted.shard, result.on_append)
+        if result.on_append:
+            self.effects.add(hosted.shard, result.on_append)
         durable = hosted.partition.when_high_watermark(info.last_offset + 1)
         if durable.done:
             return self._appended(hosted, result, info.base_offset, durable)

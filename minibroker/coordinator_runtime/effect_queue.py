@@ -77,11 +77,11 @@ class EffectQueue(Generic[S]):
             self._timers.call_later(0, self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
         try:
             for _ in range(_AT_ONCE):
                 if not self._due:
                     return
                 self._perform(*self._due.popleft())
         finally:
+            self._scheduled = False
             self._schedule()
