@@ -472,12 +472,17 @@ class Evidence:
         ]
         self._decisions |= set(read_coordinators(states, whole=False).decisions)
 
+    def _while_down(self, decision: Decision) -> bool:
+        """Whether a broker was down between the decision and the end of its markers."""
+        until = max(decision.timestamp, decision.completed)
+        return any(since <= until and decision.timestamp <= to for since, to in self._down)
+
     def explains(self, folder: Path, error: dict[str, Any]) -> bool:
         log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
         topic, _, number = log.rpartition("-")
         partition = int(number or 0)
         decisions = [one for one in self._decisions if (topic, partition) in one.partitions]
-        dropped = [one for one in decisions if any(since <= one.timestamp <= to for since, to in self._down)]
+        dropped = [one for one in decisions if self._while_down(one)]
         first, last = error.get("first_offset", -1), error.get("last_offset", -1)
         if first < 0 and "no marker" in error["message"]:
             return any(one.transactional_id == error["transactional_id"] for one in dropped)
