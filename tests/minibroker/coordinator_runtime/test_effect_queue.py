@@ -46,6 +46,14 @@ def test_effects_are_performed_in_their_order_in_a_later_turn() -> None:
     assert story.timers.armed == 0
 
 
+def test_at_once_they_are_performed_one_after_the_other_too() -> None:
+    story = Story()
+    story.queue.at_once = True
+    story.follows["a"] = "c"
+    story.add("a", "b")
+    assert (story.done, story.timers.armed) == (["s a", "s b", "s c"], 0)
+
+
 def test_many_effects_let_other_work_in_between() -> None:
     story = Story()
     story.add(*map(str, range(130)))
