@@ -262,6 +262,7 @@ def test_what_was_acknowledged_after_its_sync_survives_the_power() -> None:
     for _ in range(5):
         assert story.produce(size=300_000).result() == 0
     broker.coordinators.transactions.end_txn("tx", producer, commit=True, transaction_version=0).result()
+    story.cluster.perform_effects()
     end = story.log.log_end_offset
     state = [p.log.log_end_offset for p in broker.partitions() if p.topic == "__transaction_state" and p.is_open]
     assert end == 6
