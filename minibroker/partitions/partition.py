@@ -1,4 +1,20 @@
-"""One partition on one broker: its log, its role, and the requests that wait for it."""
+"""One partition on one broker: its log, its role, and the requests that wait for it (Kafka's Partition).
+
+A partition is led here, followed, or neither (its leader is unknown or on its way). The controller decides, with a
+leader epoch that grows by one for each leader and a partition epoch for each change of the in-sync set; `follow` takes
+what it decided. Older news than what is known is ignored.
+
+* As leader: `append` writes, `in_sync` knows how far each follower is by its fetches. The high watermark is the
+  smallest end of the in-sync replicas, and of the synced part where that is asked for. A follower that lags for
+  replica.lag.time.max.ms is proposed to leave the set, one that has caught up to join it; until the controller has
+  answered both sets count (the maximal ISR), so that no acknowledged record is lost.
+* As follower: `replicate` appends what the leader sent, with its offsets; a new leader epoch is first asked where it
+  begins, and the log cut there (KIP-101, `storage` truncation).
+
+Waiters are resolved or failed, never lost: produce with acks=all and coordinators by `when_high_watermark`, syncs by
+`when_synced`, fetches by `watch`. What ends the role (`_resign`, `dropped`, `lose_tail`) fails those it concerns with
+the error that Kafka gives.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,22 @@
 """One partition's log: append, high watermark, reading, truncation and deletion (Kafka's UnifiedLog).
 
+A log is its segments, and four offsets that never pass each other:
+
+    log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
+
+The end moves with an append; the high watermark when every in-sync replica has what is below it; the last stable offset
+when a transaction ends below the high watermark; the start with retention and DeleteRecords. Beside the segments are
+derived files, which `recovery` makes anew: indexes, aborted transactions, producer snapshots, leader epochs
+(`docs/reference/storage.md` says what Kafka promises of each).
+
+An append as leader: validate and assign offsets (`validator`), check the producer (`producer_state.prepare`), roll if
+there is no room, write, commit the producer state. Nothing is changed in memory before the write has succeeded; a write
+that failed half way is taken off again, or the log goes offline (KAFKA_STORAGE_ERROR) until a restart.
+
+What can go wrong: power loss takes what was not synced, and recovery cuts the log at the first batch that is not whole;
+a follower is cut back where its leader's epochs end (KIP-101), and with the records goes the producer state that they
+made.
+
 Synchronous and without a clock: ``now_ms`` is handed in. One thread changes a log; others may read or flush it.
 """
 

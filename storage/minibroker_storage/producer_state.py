@@ -1,8 +1,23 @@
 """The producer state of one partition: duplicates, order, open transactions (Kafka's ProducerStateManager).
 
-`prepare` checks a batch without changing producer state, the log writes it, `commit` applies it. So a batch that is
-refused or not written does not change producer state. Replaying the log through `replay` gives the same state, without
-pending verifications, which are in memory only.
+For each producer id the log remembers (`producer_entry`): the epoch, the last five batches (KIP-98), the first offset
+of its open transaction, and the epoch of the coordinator whose marker came last. From that follow
+
+    a duplicate     the same epoch and sequences as a remembered batch: answered with its offset, not written
+    the order       the next sequence follows the last one of its epoch; a new epoch begins with 0
+    a zombie        a batch with an older epoch is refused (INVALID_PRODUCER_EPOCH)
+    the last stable offset   what is below every open transaction, and every ended one whose marker is not yet below
+                    the high watermark: `_open` and `_finished`, both in the order of offsets
+
+Who changes it: an append only. `prepare` checks a batch without changing producer state, the log writes it, `commit`
+applies it. So a batch that is refused or not written does not change producer state. Replaying the log through `replay`
+gives the same state, which is how a follower and a recovery have it. In memory only are pending verifications
+(KIP-890): proof that the transaction coordinator was asked about this partition after the last marker.
+
+What can go wrong: a producer is forgotten (it is idle for producer.id.expiration.ms by the *timestamps of its batches*,
+its records were deleted, a restart found no snapshot), and its next batch is the first of an unknown one; a marker that
+arrives late ends a transaction that it is not about, unless the epoch says so (transaction.version 2); a clean restart
+keeps one batch of five. `ProducerRules` has what differs between releases and the KIPs.
 """
 
 from collections.abc import Iterable, Sequence
