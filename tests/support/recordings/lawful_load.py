@@ -13,7 +13,9 @@ ends sends its markers again, whatever the producer has begun since (KAFKA-19999
 - covers a record of which a read_committed consumer disagrees with the journal in the end,
 - covers a record of a transaction that its coordinator ended on this partition while a broker was down, so that the
   producer's next transaction decides about it, or is the missing marker of one,
-- is about a marker that an older coordinator sent while the present one had not decided the transaction yet.
+- is about a marker that an older coordinator sent while the present one had not decided the transaction yet,
+- is about a time index whose first entry is of a later leader epoch than the larger timestamp before it: a replica that
+  is restarted and then cut forgets the largest timestamp where no entry stays (LogSegment.truncateTo).
 
 The journal, and when brokers were down, are in journal.json beside the copies.
 
@@ -30,6 +32,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import threading
@@ -53,6 +56,8 @@ from minibroker.rules.rows import TRANSACTION_STATE, Log, LogFacts, Marker, Run,
 from minibroker.rules.scan import HEADERS, RECORDS, Row, scan_file
 from minibroker.rules.txn_rules import Decision, read_coordinators
 from minibroker_protocol import messages as m
+from minibroker_protocol.records import iter_batches
+from minibroker_storage.check_finding import TIME_INDEX
 from minibroker_storage.os_disk import OsDisk
 
 SETTINGS = """
@@ -483,6 +488,8 @@ class Evidence:
         partition = int(number or 0)
         decisions = [one for one in self._decisions if (topic, partition) in one.partitions]
         dropped = [one for one in decisions if self._while_down(one)]
+        if error["rule"] == TIME_INDEX:
+            return _was_cut(folder / (error.get("path") or error["file"]), error["position"])
         first, last = error.get("first_offset", -1), error.get("last_offset", -1)
         if first < 0 and "no marker" in error["message"]:
             return any(one.transactional_id == error["transactional_id"] for one in dropped)
@@ -518,6 +525,17 @@ def _may_be_in(run: Run, decision: Decision) -> bool:
         and decision.data_epoch in (run.producer_epoch, -1)
         and since <= run.last_timestamp <= decision.timestamp
     )
+
+
+def _was_cut(index: Path, position: int) -> bool:
+    """Whether the time index forgot a timestamp when its replica was cut: its first entry is of a later leader epoch
+    than every batch before with a larger timestamp."""
+    stamp, relative = struct.unpack_from(">qi", index.read_bytes(), position)
+    batches = [header for _, header in iter_batches(index.with_suffix(".log").read_bytes())]
+    offset = int(index.stem) + relative
+    before = [batch for batch in batches if batch.last_offset < offset and batch.max_timestamp > stamp]
+    epochs = {batch.partition_leader_epoch for batch in batches if batch.last_offset == offset}
+    return position == 0 and bool(before) and all(max(epochs) > batch.partition_leader_epoch for batch in before)
 
 
 def _is_stale(marker: Marker, decision: Decision) -> bool:
