@@ -89,6 +89,8 @@ class TransactionShard:
             # for the whole marker phase.
             volatile.pending_state = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
             volatile.missing_markers = set(metadata.partitions)
+        else:
+            volatile.missing_markers.clear()  # those of a Prepare* that a load has replayed before
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """``__transaction_state`` never takes part in a transaction: nothing to apply."""
