@@ -147,6 +147,15 @@ def new_coordinator_between_decision_and_markers() -> Transcript:
     return story
 
 
+def abort_of_nothing() -> Transcript:
+    story = Transcript()
+    following = story.end(story.init(), commit=False)
+    story.add(following)
+    story.steps()
+    story.add(following)
+    return story
+
+
 def refused_decision() -> Transcript:
     story = Transcript()
     producer = story.init()
@@ -223,6 +232,18 @@ SendMarkers tx
     u-0 offset 0: ABORT of producer id 0 epoch 1
 Complete tx
     CompleteAbort, producer id 0 epoch 1 (last epoch 0)
+""",
+    abort_of_nothing: """
+InitProducerId: producer id 0 epoch 0
+    Empty, producer id 0 epoch 0 (last epoch -1)
+EndTxn abort: producer id 0 epoch 1
+    PrepareAbort, producer id 0 epoch 1 (last epoch 0), on its way to CompleteAbort
+AddPartitionsToTxn: CONCURRENT_TRANSACTIONS
+SendMarkers tx
+Complete tx
+    CompleteAbort, producer id 0 epoch 1 (last epoch 0)
+AddPartitionsToTxn: done
+    Ongoing, producer id 0 epoch 1 (last epoch 0)
 """,
     refused_decision: """
 InitProducerId: producer id 0 epoch 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from group_client import GroupClient
+from group_client import GroupClient, refused_appends
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.states import GroupState
@@ -153,6 +153,40 @@ def test_a_group_whose_classic_member_cannot_be_understood_stays_a_consumer_grou
         protocol.metadata = b"\0"
     assert client.beat("n", -1).error_code == NONE
     assert list(client.consumer.members) == [classic_id]
+
+
+def test_a_change_of_protocol_that_is_refused_leaves_nothing(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed(client)
+    with refused_appends(client, monkeypatch):
+        assert client.beat("n", -1).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(client.consumer.members) == 2
+    assert not client.shard().consumers.forming
+
+
+def test_a_classic_member_whose_record_is_refused_is_told(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed(client)
+    with refused_appends(client, monkeypatch):
+        answer = client.join(protocols=says("t"), version=3)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(client.consumer.members) == 2
+
+
+def test_a_heartbeat_that_is_refused_has_seen_no_metadata(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next heartbeat looks again for topics that are new."""
+    client.beat("n", client.enter("n").member_epoch)
+    assert client.consumer.seen_image is not None
+    with refused_appends(client, monkeypatch):
+        assert client.enter("other").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.consumer.seen_image is None
+
+
+def test_a_classic_member_that_was_taken_over_has_a_session_from_then_on(client: Mixed) -> None:
+    classic = client.classic_member()
+    client.enter("n")
+    for _ in range(3):
+        client.advance(4000)
+        client.beat("n", client.consumer.members["n"].member_epoch)
+    assert classic not in client.consumer.members
 
 
 def test_a_classic_member_that_is_left_has_its_session(client: Mixed) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
-from group_client import GroupClient
+from group_client import GroupClient, refused_appends
 
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.handlers import groups
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 
@@ -338,18 +335,6 @@ def test_a_stop_answers_who_waits(client: GroupClient) -> None:
     assert waiting.result().error_code == ErrorCode.NOT_COORDINATOR
 
 
-@contextmanager
-def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    partition = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g"))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused by the test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(partition), "append", refuse)
-        yield
-
-
 def test_a_static_member_that_rejoins_alone_waits_one_more_rebalance_timeout(client: GroupClient) -> None:
     """After the first one nobody had joined, and only static members were left, whose sessions are longer."""
     times = {"session_timeout_ms": 300_000, "rebalance_timeout_ms": 60_000}
@@ -390,6 +375,14 @@ def test_a_refused_first_record_of_a_group_is_told(client: GroupClient, monkeypa
         assert client.commit({("t", 0): 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert client.fetch() == {}
     assert "g" not in client.shard().groups
+
+
+@pytest.mark.parametrize("version", [1, 9])
+def test_a_group_whose_first_record_is_refused_refuses_who_joins(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    client = GroupClient({"group.initial.rebalance.delay.ms": "3000"})
+    with refused_appends(client, monkeypatch):
+        answer = client.join(version=version, instance="i" if version == 9 else None)
+    assert (answer.error_code, answer.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
 
 
 def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
