@@ -62,3 +62,13 @@ def test_without_uvloop_the_platforms_loop_serves(monkeypatch: pytest.MonkeyPatc
     for loop in (new_event_loop(), new_event_loop(uvloop=False)):
         assert type(loop).__module__.startswith("asyncio")
         loop.close()
+
+
+async def test_what_is_due_now_runs_before_what_comes_later() -> None:
+    """Else a request that is read meanwhile would overtake the marker of a transaction that was answered."""
+    loop = asyncio.get_running_loop()
+    order: list[str] = []
+    LoopTimers(loop).call_later(0, lambda: order.append("due now"))
+    loop.call_soon(order.append, "later")
+    await asyncio.sleep(0.01)
+    assert order == ["due now", "later"]
