@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
-from minibroker.coordinators.transactions.queries import forgotten, partitions_of, start_of
+from minibroker.coordinators.transactions.queries import forgotten, places_of, start_of
 from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
@@ -145,9 +145,7 @@ def _transactions(broker: Broker) -> Iterator[Row]:
                     "epoch": entry.epoch,
                     "coordinator": broker.node_id,
                     "started": max(start_of(entry), 0),
-                    "partitions": [f"{topic}-{index}" for topic, indexes in partitions_of(entry) for index in indexes][
-                        :_SHOWN
-                    ],
+                    "partitions": places_of(entry)[:_SHOWN],
                 }
 
 

@@ -77,11 +77,10 @@ def _transactions(cluster: Cluster) -> Iterator[str]:
 def _transaction(name: str, entry: TransactionEntry, now_ms: int, *, markers_held: bool) -> str:
     metadata, started = entry.metadata, queries.start_of(entry)
     since = f" for {_seconds(now_ms - started)}" if started >= 0 else ""
-    places = [f"{topic}-{index}" for topic, indexes in queries.partitions_of(entry) for index in indexes]
     why = "; its markers are held" if markers_held else ""
     return (
         f"transaction of {name} is {metadata.state.label}{since} (timeout {_seconds(metadata.timeout_ms)}) "
-        f"on {', '.join(places[:_SHOWN]) or 'no partition'}{why}"
+        f"on {', '.join(queries.places_of(entry)[:_SHOWN]) or 'no partition'}{why}"
     )
 
 
@@ -120,24 +119,28 @@ def _groups(cluster: Cluster) -> Iterator[str]:
 def _classic(group: ClassicGroup) -> list[str]:
     members = group.members.values()
     if group.state is GroupState.PREPARING_REBALANCE:
-        known = [f"a JoinGroup of {one.client_id} ({one.member_id})" for one in members if one.awaiting_join is None]
+        known = [
+            f"a JoinGroup of {member.client_id} ({member.member_id})"
+            for member in members
+            if member.awaiting_join is None
+        ]
         return known + [f"the second JoinGroup of {member_id}" for member_id in sorted(group.pending_joins)]
     if group.state is GroupState.COMPLETING_REBALANCE:
         return [
-            f"a SyncGroup of {one.client_id} ({one.member_id})"
-            + (", which leads and assigns" if one.member_id == group.leader_id else "")
-            for one in members
-            if one.awaiting_sync is None
+            f"a SyncGroup of {member.client_id} ({member.member_id})"
+            + (", which leads and assigns" if member.member_id == group.leader_id else "")
+            for member in members
+            if member.awaiting_sync is None
         ]
     return []
 
 
 def _consumer(group: ConsumerGroup) -> list[str]:
     return [
-        f"{one.client_id} ({one.member_id}) to "
-        + ("give up partitions" if one.state is MemberState.UNREVOKED_PARTITIONS else "get its partitions")
-        for one in group.members.values()
-        if not one.reconciled_to(group.target_epoch)
+        f"{member.client_id} ({member.member_id}) to "
+        + ("give up partitions" if member.state is MemberState.UNREVOKED_PARTITIONS else "get its partitions")
+        for member in group.members.values()
+        if not member.reconciled_to(group.target_epoch)
     ]
 
 

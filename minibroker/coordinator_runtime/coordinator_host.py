@@ -102,10 +102,10 @@ class CoordinatorHost(Generic[S]):
     partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). base_sequence: what each batch has, with and without a producer id. refused: logs that a
-    partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time); then the
-    answer has the error, and the records stay in the log. map_error: the error code for a client when the log refuses
-    an append. perform(shard, effect): do what a decision left to do.
+    transaction coordinator). base_sequence: what each batch has, with and without a producer id. say_refused: logs
+    that a partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time);
+    then the answer has the error, and the records stay in the log. map_error: the error code for a client when the log
+    refuses an append. perform(shard, effect): do what a decision left to do.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CoordinatorHost(Generic[S]):
         replay_on_append: bool,
         base_sequence: int,
         write_timeout_ms: Callable[[CoordinatorResult[Any]], int],
-        refused: Callable[[object, ApiError], None],
+        say_refused: Callable[[object, ApiError], None],
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
@@ -131,7 +131,7 @@ class CoordinatorHost(Generic[S]):
         self._replay_on_append = replay_on_append
         self._base_sequence = base_sequence
         self._write_timeout_ms = write_timeout_ms
-        self._refused = refused
+        self._say_refused = say_refused
         self._map_error = map_error
         self.effects = EffectQueue(timers, perform)
         self._hosted: dict[int, _Hosted[S]] = {}
@@ -273,7 +273,7 @@ class CoordinatorHost(Generic[S]):
                 guard=result.guard,
             )
         except ApiError as error:
-            self._refused(hosted.partition, error)
+            self._say_refused(hosted.partition, error)
             return self._give_up(hosted, result, self._map_error(error.code))
         if self._replay_on_append:
             self._replay(hosted, result, info.base_offset)
@@ -298,7 +298,7 @@ class CoordinatorHost(Generic[S]):
             durable.result()
         except ApiError as error:  # not synced or too late, the partition was dropped, or is led elsewhere now
             if not resigned and error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self._refused(hosted.partition, error)
+                self._say_refused(hosted.partition, error)
             # The group coordinator waits for replicas itself, and ends its waits when it resigns (CoordinatorRuntime).
             ended = self._replay_on_append and resigned
             return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR if ended else self._map_error(error.code))

@@ -59,8 +59,11 @@ class EffectQueue(Generic[S]):
         and hold back nothing more."""
         if wanted is None:
             self._holds = None
-        released = [held for held in self._held if wanted is None or wanted(held[1])]
-        self._held = [held for held in self._held if held not in released]
+        released: list[tuple[S, Effect]] = []
+        kept: list[tuple[S, Effect]] = []
+        for held in self._held:
+            (released if wanted is None or wanted(held[1]) else kept).append(held)
+        self._held = kept
         self._due.extend(released)
         self._schedule()
         return [effect for _, effect in released]

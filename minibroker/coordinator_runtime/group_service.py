@@ -126,7 +126,7 @@ class GroupService:
             replay_on_append=True,
             base_sequence=0,  # as CoordinatorRuntime writes them
             write_timeout_ms=lambda _: broker.settings.get_int("offsets.commit.timeout.ms"),
-            refused=broker.refused_appends.say,
+            say_refused=broker.refused_appends.say,
             map_error=group_error,
         )
         self.effects = self.host.effects

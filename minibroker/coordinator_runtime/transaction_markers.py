@@ -170,8 +170,7 @@ class MarkerSender:
                 # The topic was deleted and needs no marker (addTxnMarkersToSend).
                 log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)
                 self._written(job, partition)
-        if retry:
-            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, retry))
+        self._send_later(job, retry)
         for leader, owned in by_leader.items():
             if leader == self._node_id and self._transport.direct:
                 self._write_here(job, owned)
@@ -255,8 +254,11 @@ class MarkerSender:
                     job.transactional_id,
                     code.name,
                 )
-        if retry:
-            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, retry))
+        self._send_later(job, retry)
+
+    def _send_later(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, partitions))
 
     def _written(self, job: EndedTransaction, partition: TopicPartition) -> None:
         job.unwritten -= 1

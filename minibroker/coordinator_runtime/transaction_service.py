@@ -70,7 +70,7 @@ class TransactionService:
             replay_on_append=False,
             base_sequence=NO_SEQUENCE,
             write_timeout_ms=self._write_timeout_ms,
-            refused=broker.refused_appends.say,
+            say_refused=broker.refused_appends.say,
         )
         self.effects = self.host.effects
         self._sweeps: dict[str, TimerHandle] = {}
@@ -292,6 +292,9 @@ class TransactionService:
         self.host.execute(job.shard_index, result)
 
     def _complete(self, shard: TransactionShard, effect: Complete) -> None:
+        entry = shard.entries.get(effect.transactional_id)
+        if entry is None or entry.metadata.state not in PREPARED:
+            return  # tried again too late: the shard has resigned, or the id has gone on
         try:
             result = ends.complete(shard, effect.transactional_id, now_ms=self._broker.clock.now_ms())
         except ApiError as error:
@@ -305,11 +308,7 @@ class TransactionService:
         except ApiError as error:
             log.warning("the end of %s is not in the log yet: %s", effect.transactional_id, error)
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self._complete_again(shard, effect))
-
-    def _complete_again(self, shard: TransactionShard, effect: Complete) -> None:
-        if effect.transactional_id in shard.entries:  # its shard has not resigned since
-            self.effects.add(shard, (effect,))
+                self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self.effects.add(shard, (effect,)))
 
     # -- sweeps ----------------------------------------------------------------------------------------------------
 

@@ -48,23 +48,23 @@ class Setup:
 def load(path: str) -> Setup:
     """Read a file. Raises ConfigError, in one line that names the file and the entry."""
     try:
-        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the setup cannot be read: {reason(error)}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     try:
-        return replace(parse(given), path=path)
+        return replace(parse(table), path=path)
     except (ConfigError, FaultError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse(given: Mapping[str, Any]) -> Setup:
+def parse(table: Mapping[str, Any]) -> Setup:
     """A setup from the tables of a file. Raises ConfigError, FaultError."""
-    _only(given, _TABLES, "a setup")
-    config = _config(_table(given, "config"))
-    users, acls = _table(given, "users"), _list(given, "acls")
-    clock = _table(given, "clock")
+    _only(table, _TABLES, "a setup")
+    config = _config(_table(table, "config"))
+    users, acls = _table(table, "users"), _list(table, "acls")
+    clock = _table(table, "clock")
     _only(clock, ("frozen",), "clock")
     if not isinstance(clock.get("frozen", False), bool):
         raise ConfigError(f"clock: frozen is true or false, not {clock['frozen']!r}")
@@ -76,44 +76,44 @@ def parse(given: Mapping[str, Any]) -> Setup:
         config.setdefault("authorizer.class.name", _AUTHORIZER)
     return Setup(
         config=config,
-        topics=tuple(_topic(name, value) for name, value in _table(given, "topics").items()),
+        topics=tuple(_topic(name, value) for name, value in _table(table, "topics").items()),
         acls=tuple(entry for number, acl in enumerate(acls, 1) for entry in _acl(acl, f"acls, entry {number}")),
-        rules=tuple(_rule(rule, f"rules, entry {number}") for number, rule in enumerate(_list(given, "rules"), 1)),
+        rules=tuple(_rule(rule, f"rules, entry {number}") for number, rule in enumerate(_list(table, "rules"), 1)),
         clock_frozen=clock.get("frozen", False),
     )
 
 
-def _only(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    for name in given:
+def _only(table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    for name in table:
         if name not in known:
             raise ConfigError(f"{what} has no {name!r}{near(name, known) or '; it has ' + ', '.join(known)}")
 
 
-def _table(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = given.get(name, {})
+def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = table.get(name, {})
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is a table, such as [{name}]")
     return value
 
 
-def _list(given: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    value = given.get(name, [])
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+def _list(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = table.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigError(f"each entry of {name} begins with [[{name}]]")
     return value
 
 
-def _config(given: Mapping[str, Any]) -> dict[str, str]:
+def _config(table: Mapping[str, Any]) -> dict[str, str]:
     """Settings, also where a name without quotes made tables of them."""
-    found: dict[str, str] = {}
-    for name, value in given.items():
+    settings: dict[str, str] = {}
+    for name, value in table.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{rest}": text for rest, text in _config(value).items()}
+            settings |= {f"{name}.{rest}": text for rest, text in _config(value).items()}
         elif isinstance(value, list):
-            found[name] = ",".join(map(str, value))
+            settings[name] = ",".join(map(str, value))
         else:
-            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+            settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings
 
 
 def _user(name: str, password: Any) -> str:
@@ -123,15 +123,15 @@ def _user(name: str, password: Any) -> str:
 
 
 def _topic(name: str, value: Any) -> CreateTopicsRequest.CreatableTopic:
-    given = {"partitions": value} if isinstance(value, int) else value
-    if not isinstance(given, dict):
+    table = {"partitions": value} if isinstance(value, int) else value
+    if not isinstance(table, dict):
         raise ConfigError(f"topics: {name!r} is a number of partitions or a table, not {value!r}")
-    _only(given, ("partitions", "replication_factor", "config"), f"topics: {name!r}")
-    partitions, replicas = given.get("partitions", 1), given.get("replication_factor", -1)
+    _only(table, ("partitions", "replication_factor", "config"), f"topics: {name!r}")
+    partitions, replicas = table.get("partitions", 1), table.get("replication_factor", -1)
     check_topic(name, partitions)
     if type(replicas) is not int or replicas == 0 or replicas < -1:
         raise ConfigError(f"topics: {name!r} needs a replication_factor from 1 on, not {replicas!r}")
-    configs = _config(_table(given, "config"))
+    configs = _config(_table(table, "config"))
     return CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -140,50 +140,50 @@ def _topic(name: str, value: Any) -> CreateTopicsRequest.CreatableTopic:
     )
 
 
-def _acl(given: Mapping[str, Any], where: str) -> list[CreateAclsRequest.AclCreation]:
+def _acl(table: Mapping[str, Any], where: str) -> list[CreateAclsRequest.AclCreation]:
     from minibroker.security.acls import AclOperation, AclPermissionType, PatternType, ResourceType
 
-    _only(given, ("principal", "operations", "permission", "host", "pattern", *_RESOURCES), where)
-    named = [name for name in _RESOURCES if name in given]
-    if "principal" not in given or "operations" not in given or len(named) != 1:
+    _only(table, ("principal", "operations", "permission", "host", "pattern", *_RESOURCES), where)
+    named = [name for name in _RESOURCES if name in table]
+    if "principal" not in table or "operations" not in table or len(named) != 1:
         raise ConfigError(f"{where}: it has principal, operations, and one of {', '.join(_RESOURCES)}")
     resource = named[0]
-    operations = given["operations"]
+    operations = table["operations"]
 
     def choice(kind: Any, name: str, text: Any) -> Any:
-        known = {one.name: one for one in kind if one.name not in ("UNKNOWN", "ANY", "MATCH")}
-        found = known.get(str(text).upper())
-        if found is None:
+        known = {member.name: member for member in kind if member.name not in ("UNKNOWN", "ANY", "MATCH")}
+        member = known.get(str(text).upper())
+        if member is None:
             raise ConfigError(
                 f"{where}: {name} has no {text!r}{near(str(text).upper(), known) or ': ' + ', '.join(known)}"
             )
-        return found
+        return member
 
-    if resource == "cluster" and given["cluster"] is not True:
+    if resource == "cluster" and table["cluster"] is not True:
         raise ConfigError(f"{where}: cluster is true")
     return [
         CreateAclsRequest.AclCreation(
             resource_type=ResourceType[resource.upper()],
-            resource_name=_CLUSTER if resource == "cluster" else str(given[resource]),
-            resource_pattern_type=choice(PatternType, "pattern", given.get("pattern", "literal")),
-            principal=str(given["principal"]),
-            host=str(given.get("host", "*")),
+            resource_name=_CLUSTER if resource == "cluster" else str(table[resource]),
+            resource_pattern_type=choice(PatternType, "pattern", table.get("pattern", "literal")),
+            principal=str(table["principal"]),
+            host=str(table.get("host", "*")),
             operation=choice(AclOperation, "operations", operation),
-            permission_type=choice(AclPermissionType, "permission", given.get("permission", "allow")),
+            permission_type=choice(AclPermissionType, "permission", table.get("permission", "allow")),
         )
         for operation in (operations if isinstance(operations, list) else [operations])
     ]
 
 
-def _rule(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _rule(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     from minibroker.faults.rules import rule_from
     from minibroker.handlers.table import apis, between_brokers
 
     try:
-        rule_from(given).checked(apis(), between_brokers())
+        rule_from(table).checked(apis(), between_brokers())
     except FaultError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return given
+    return table
 
 
 async def apply(setup: Setup, cluster: Cluster, call: Call) -> None:

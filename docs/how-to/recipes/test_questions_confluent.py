@@ -29,6 +29,14 @@ def send(producer: Any, topic: str, value: bytes) -> None:
     producer.flush(SECONDS)
 
 
+def send_offset(producer: Any, consumer: Any, topic: str, offset: int) -> None:
+    """Commit an offset of the consumer's group in the open transaction."""
+    consumer.subscribe([topic])
+    consumer.poll(0)
+    group = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], group, SECONDS)
+
+
 def values(broker: Minibroker, topic: str, isolation: Any = "read_committed") -> list[bytes | None]:
     return [record.value for record in broker.records(topic, isolation=isolation)]
 
@@ -84,11 +92,7 @@ def test_4_why_do_i_read_records_that_were_aborted(
 def test_5_why_are_the_offsets_not_committed_yet(
     minibroker: Minibroker, producer: Any, confluent_consumer: Factory, unique_topic: str, unique_group: str
 ) -> None:
-    consumer = confluent_consumer()
-    consumer.subscribe([unique_topic])
-    consumer.poll(0)
-    offsets = [TopicPartition(unique_topic, 0, 5)]
-    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS)
+    send_offset(producer, confluent_consumer(), unique_topic, 5)
     assert minibroker.committed(unique_group) == {}  # pending, until the transaction ends
     producer.commit_transaction(SECONDS)
     assert minibroker.wait_for_committed(unique_group, unique_topic, 5) == {(unique_topic, 0): 5}
@@ -97,11 +101,7 @@ def test_5_why_are_the_offsets_not_committed_yet(
 def test_6_does_an_abort_take_the_offsets_back(
     minibroker: Minibroker, producer: Any, confluent_consumer: Factory, unique_topic: str, unique_group: str
 ) -> None:
-    consumer = confluent_consumer()
-    consumer.subscribe([unique_topic])
-    consumer.poll(0)
-    offsets = [TopicPartition(unique_topic, 0, 5)]
-    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS)
+    send_offset(producer, confluent_consumer(), unique_topic, 5)
     producer.abort_transaction(SECONDS)
     assert minibroker.committed(unique_group) == {}  # and the consumer's position stays: seek, or lose the records
 

@@ -44,7 +44,7 @@ class Wire:
 
     def name(self, topic: Mapping[str, Any]) -> str:
         """Of a topic that a request has by its name or its id."""
-        return str(topic.get("name") or topic.get("topic") or self._names.get(topic.get("topic_id", ""), ""))
+        return topic_name(topic, self._names)
 
     def end(self, who: tuple[int, int], number: int) -> Exchange | None:
         """The EndTxn with which a producer id and epoch ended the transaction that it had at this exchange."""
@@ -67,9 +67,16 @@ class Wire:
                         yield OffsetRow(one, group, self.name(topic), row["partition_index"], row["committed_offset"])
 
 
+def topic_name(topic: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Of a topic that a request has by its name or its id; empty where `names` has not the id."""
+    return str(topic.get("name") or topic.get("topic") or names.get(topic.get("topic_id", ""), ""))
+
+
 def producer(exchange: Exchange) -> tuple[int, int]:
-    """Producer id and epoch of a request that has them."""
-    return exchange["request"]["producer_id"], exchange["request"]["producer_epoch"]
+    """Producer id and epoch of a request, -1 where it has none."""
+    request = exchange["request"]
+    prefix = "" if "producer_id" in request else "v3_and_below_"
+    return request.get(f"{prefix}producer_id", -1), request.get(f"{prefix}producer_epoch", -1)
 
 
 class _Turn(NamedTuple):
@@ -98,7 +105,7 @@ def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
                 if not one["errors"]:
                     turns[name].append(_Turn(one["number"], response["producer_id"], response["producer_epoch"]))
         elif not one["fault"] and any(code in error for error in one["errors"] for code in _FENCED):
-            at = _turn(turns[name], batches.get(id(one)) or _of_request(request))
+            at = _turn(turns[name], batches.get(id(one)) or producer(one))
             if at is not None:
                 refused[name].setdefault(at, one)
     for name, first_refusals in refused.items():
@@ -117,11 +124,6 @@ def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
             yield finding("shared-id", _NOWHERE, text, transactional_id=name), by_turn[again[0]]
 
 
-def _of_request(request: Mapping[str, Any]) -> tuple[int, int]:
-    prefix = "" if "producer_id" in request else "v3_and_below_"
-    return request.get(f"{prefix}producer_id", -1), request.get(f"{prefix}producer_epoch", -1)
-
-
 def _turn(turns: Sequence[_Turn], who: tuple[int, int]) -> int | None:
     """Whose turn a producer id and epoch belong to; ending a transaction may raise the epoch within it."""
     own = [at for at, turn in enumerate(turns) if turn.producer_id == who[0] and turn.epoch <= who[1]]
@@ -136,7 +138,7 @@ def unfenced_offsets(wire: Wire) -> Iterator[Finding]:
         request, group = one["request"] or {}, (one["request"] or {}).get("group_id", "")
         if one["errors"] or not group:
             continue
-        if one["api"] in ("SyncGroup", "Heartbeat") or one["api"] == "ConsumerGroupHeartbeat":
+        if one["api"] in ("SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"):
             left = request.get("member_epoch", 0) < 0
             (members[group].discard if left else members[group].add)(request.get("member_id", ""))
         elif one["api"] == "LeaveGroup":

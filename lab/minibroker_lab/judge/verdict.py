@@ -25,6 +25,7 @@ from minibroker_lab.judge.application import (
     Wire,
     repeated_offsets,
     shared_ids,
+    topic_name,
     unfenced_offsets,
 )
 from minibroker_lab.judge.exchanges import Exchange, Produced
@@ -141,7 +142,7 @@ def _fetched_from(earlier: Sequence[Exchange], later: Sequence[Exchange], names:
 
 def _fetches(exchanges: Sequence[Exchange], names: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     for topic in (topic for e in exchanges if e["api"] == "Fetch" for topic in (e["request"] or {}).get("topics", ())):
-        name = topic.get("topic") or names.get(topic.get("topic_id", ""), topic.get("topic_id", ""))
+        name = topic_name(topic, names) or topic.get("topic_id", "")
         for row in topic["partitions"]:
             yield f"{name}-{row['partition']}", row["fetch_offset"]
 

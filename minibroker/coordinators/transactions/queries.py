@@ -53,6 +53,11 @@ def partitions_of(entry: TransactionEntry) -> list[tuple[str, list[int]]]:
     return list(by_topic(partitions).items())
 
 
+def places_of(entry: TransactionEntry) -> list[str]:
+    """`partitions_of` as a person reads them: ``topic-partition``."""
+    return [f"{topic}-{index}" for topic, indexes in partitions_of(entry) for index in indexes]
+
+
 def start_of(entry: TransactionEntry) -> int:
     """Milliseconds, -1 when no transaction ever began."""
     return entry.metadata.start_ms if entry.metadata.start_ms >= 0 else NO_TIMESTAMP

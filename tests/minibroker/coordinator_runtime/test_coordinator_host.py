@@ -91,7 +91,7 @@ class Story:
             replay_on_append=replay_on_append,
             base_sequence=0,
             write_timeout_ms=lambda _: TIMEOUT_MS,
-            refused=RefusedAppends(self.loads, "/memory").say,
+            say_refused=RefusedAppends(self.loads, "/memory").say,
         )
 
     def shard(self, index: int, leader_epoch: int) -> WrittenDown:
