@@ -217,6 +217,27 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     opened.locator("#transactions .row").first.wait_for(state="detached")
 
 
+def test_states_of_one_millisecond_lie_beside_each_other(
+    browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Each can be chosen with the pointer, however short it was."""
+    began = exchanges[0]["time_ms"]
+    quick = [{**exchange, "time_ms": began, "took_ms": 0.0} for exchange in exchanges[:-2]]
+    later = [{**exchange, "time_ms": began + 900} for exchange in exchanges[-2:]]
+    file = tmp_path / "trace.html"
+    file.write_text(page(Trace(quick + later), "trace.jsonl"), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    tab.locator("#transactions .state").first.wait_for(state="attached")
+    states = tab.locator("#transactions .state").evaluate_all(
+        "(all) => all.map((state) => [Number(state.getAttribute('x')), Number(state.getAttribute('width'))])"
+    )
+    assert len(states) > 4
+    for (begin, width), (following, _) in zip(states, states[1:], strict=False):
+        assert begin + width <= following + 0.01
+    tab.close()
+
+
 def test_at_a_glance_by_keyboard_in_the_dark_and_on_a_small_screen(opened: Any) -> None:
     assert "No transaction is open." in opened.locator("#open").evaluate(
         "(one) => getComputedStyle(one, '::after').content"

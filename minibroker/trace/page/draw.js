@@ -277,9 +277,12 @@ function row({ name, said, live, parts, lines }, drawn) {
 }
 
 function lane(found, until) {
+  let drawnTo = 0; // states of one millisecond lie beside each other: under the next one, the first cannot be chosen
   const segments = found.segments.slice(-PARTS).map(({ from, to, state, producerId, epoch, exchange }) => {
-    const begin = x(from), hint = `${found.id}: ${state}, producer id ${producerId} epoch ${epoch}, from ${seconds(from)}`;
-    return { key: `${exchange.number} ${state}`, x: begin, y: 4, width: Math.max(rounded(x(to ?? until) - begin), 1.5), height: 18, class: `state ${state}`, hint, exchange };
+    const begin = Math.max(x(from), drawnTo), width = Math.max(rounded(x(to ?? until) - begin), 1.5);
+    drawnTo = rounded(begin + width);
+    const hint = `${found.id}: ${state}, producer id ${producerId} epoch ${epoch}, from ${seconds(from)}`;
+    return { key: `${exchange.number} ${state}`, x: begin, y: 4, width, height: 18, class: `state ${state}`, hint, exchange };
   });
   const marks = found.marks.slice(-PARTS).map(({ at, kind, text, exchange }) => {
     const hint = `${found.id}: ${kind}, ${text}, ${seconds(at)}`;
