@@ -28,7 +28,17 @@ sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage",
 from peer_targets import KfakeTarget, MockTarget  # noqa: E402
 from plots import bar_plot  # noqa: E402
 from scenarios import SCENARIOS, Figures, fixture_cycle  # noqa: E402
-from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402
+from targets import (  # noqa: E402
+    KafkaTarget,
+    MinibrokerTarget,
+    Target,
+    build,
+    commit,
+    cpu_seconds,
+    end_on_sigterm,
+    machine,
+    memory_mb,
+)
 from toolchain import Unavailable  # noqa: E402
 
 from minibroker.kernel.progress import ProgressLine  # noqa: E402
@@ -69,7 +79,7 @@ def report(series: Series, names: list[str], rounds: int) -> str:
     lines = [
         f"# minibroker beside {', '.join(peers) or 'nothing'}",
         "",
-        f"{rounds} rounds in turns, medians (lowest to highest). {machine()}. Commit {commit()}.",
+        f"{rounds} rounds in turns, medians (lowest to highest). {machine()}. Commit {commit()}, {build()}.",
         f"{datetime.now(UTC).date()}. One run's figures belong together; those of different runs do not compare.",
         "",
         f"| figure | {' | '.join([*names, *shares])} |",

@@ -193,6 +193,12 @@ def commit(tree: Path = ROOT) -> str:
     return done.stdout.strip() or "unknown"
 
 
+def build() -> str:
+    """What was measured: `minibroker --version` says whether compiled code or Python walks the records."""
+    done = subprocess.run([sys.executable, "-m", "minibroker", "--version"], capture_output=True, text=True)
+    return done.stdout.strip() or "minibroker"
+
+
 def has_compiled_walk(tree: Path = ROOT) -> bool:
     """Whether records are walked by compiled code there (`MINIBROKER_COMPILE=1 pip install -e .`)."""
     return any((tree / "protocol" / "minibroker_protocol").glob("_native.*.so"))
