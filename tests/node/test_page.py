@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def test_states_of_one_millisecond_lie_beside_each_other(
         "(all) => all.map((state) => [Number(state.getAttribute('x')), Number(state.getAttribute('width'))])"
     )
     assert len(states) > 4
-    for (begin, width), (following, _) in zip(states, states[1:], strict=False):
+    for (begin, width), (following, _) in pairwise(states):
         assert begin + width <= following + 0.01
     tab.close()
 
