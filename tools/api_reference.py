@@ -33,15 +33,23 @@ def api_python() -> str:
 
 
 def api_commands() -> str:
-    """Every command of HTTP and `minibroker control`, but those that are methods of `State`."""
+    """Every command of HTTP and `minibroker control`, but those that are methods of `State`; what a command with a
+    Python method of the same name does is said there."""
+    from minibroker.control import client
     from minibroker.control.listing import listed_commands
+    from minibroker.control.reading import Controlled
+
+    classes = {"fault": (client.Faults, client.Fault), "clock": (client.Clock,), "read": (Controlled,)}
 
     lines = ["| command | parameters | |", "|---|---|---|"]
     for entry in listed_commands():
         if entry.name.startswith("state."):
             continue  # a method of `State` each
-        told = " ".join(f"`{parameter}`" for parameter in entry.parameters)
-        lines.append(f"| `{entry.name}` | {told} | {_cell(entry.summary)} |")
+        group, _, method = entry.name.partition(".")
+        twins = [kind.__name__ for kind in classes.get(group, (client.Control,)) if method in vars(kind)]
+        parameters = " ".join(f"`{parameter}`" for parameter in entry.parameters)
+        text = f"`{twins[0]}.{method}`" if twins else _cell(entry.summary)
+        lines.append(f"| `{entry.name}` | {parameters} | {text} |")
     return "\n".join(lines) + "\n"
 
 
@@ -83,9 +91,11 @@ def _class(kind: type) -> str:
     if is_dataclass(kind):
         return "\n".join([*lines, *(f"- `{field.name}`: `{field.type}`" for field in fields(kind))]) + "\n"
     from minibroker.control.client import State
+    from minibroker.control.reading import Controlled
 
+    listed = vars({"RunningCluster": State, "Control": Controlled}.get(kind.__name__, object))
     for name, member in vars(kind).items():
-        if name.startswith("_") or (kind.__name__ == "RunningCluster" and name in vars(State)):
+        if name.startswith("_") or name in listed:
             continue
         if isinstance(member, property):
             lines.append(f"- `.{name}` → `{_type(inspect.signature(member.fget).return_annotation)}`: {_doc(member)}")  # type: ignore[arg-type]
@@ -105,10 +115,19 @@ def _signature(function: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
             keywords = True
             told.append("*")
-        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
-        told.append(f"{name}: {_type(parameter.annotation)}{default}")
+        told.append(_parameter(name, parameter))
     result = _type(found.return_annotation)
     return f"({', '.join(told)})" + ("" if result == "None" else f" → {result}")
+
+
+def _parameter(name: str, parameter: inspect.Parameter) -> str:
+    """`name: type`, `name=default`, or `name: type=None`, which leaves out that None is of the type."""
+    kind = _type(parameter.annotation)
+    if parameter.default is parameter.empty:
+        return f"{name}: {kind}"
+    if parameter.default is None:
+        return f"{name}: {kind.removesuffix(' | None')}=None"
+    return f"{name}={parameter.default!r}"
 
 
 def _type(annotation: Any) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from api_reference import api_actions, api_commands, api_python, fault_actions
 
-from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
-from minibroker.config.types import ConfigKey
+from minibroker.config.keys import BROKER_KEYS, SEMANTICS_PREFIX, TOPIC_KEYS
+from minibroker.config.types import ConfigKey, Scope
 from minibroker.requests.not_served import NOT_SERVED
 from minibroker_lab.museum.cases import Case, Measured, read_all
 
@@ -30,7 +30,7 @@ def api_table() -> str:
     """Every API that is served, with its versions, from the handler table."""
     from minibroker.handlers.table import apis
 
-    lines = ["| API (key) | versions |", "|---|---|"]
+    lines = []
     for key, api in sorted(apis().items()):
         high = api.max_version if api.unstable_from is None else api.unstable_from - 1
         remarks = []
@@ -40,7 +40,7 @@ def api_table() -> str:
             remarks.append(f"v{api.unstable_from} behind `unstable.api.versions.enable`")
         if not api.advertised:
             remarks.append("served, but not listed in ApiVersions by default")
-        lines.append(f"| {api.name} ({key}) | {'; '.join([f'{api.min_version}–{high}', *remarks])} |")
+        lines.append(f"- {api.name} ({key}): {'; '.join([f'{api.min_version}–{high}', *remarks])}")
     return "\n".join(lines) + "\n"
 
 
@@ -54,8 +54,11 @@ def not_served_table() -> str:
 
 
 def settings_table() -> str:
-    """Every setting of the registry."""
-    return _settings("Broker", BROKER_KEYS.values()) + "\n" + _settings("Topic", TOPIC_KEYS.values())
+    """Every setting of the registry; the fields of the semantics are in their own table."""
+    fields = (
+        f"`{SEMANTICS_PREFIX}FIELD`, for every FIELD of the [table of semantics](semantics.md): overrides the preset.\n"
+    )
+    return f"{_settings('Broker', BROKER_KEYS.values())}- {fields}\n{_settings('Topic', TOPIC_KEYS.values())}"
 
 
 def deviations_table() -> str:
@@ -99,7 +102,7 @@ def difference_rows() -> Iterator[tuple[str, str, str, str]]:
 
     for release in reversed(CHAIN):
         apis = release.apis if release.next is not None else {}
-        versions = [f"{name} ≤ {highest}" for name, highest in apis.items() if highest is not None]
+        versions = [f"{name} {highest}" for name, highest in apis.items() if highest is not None]
         absent = [name for name, highest in apis.items() if highest is None]
         shown = [", ".join(versions), *([f"without {', '.join(absent)}"] if absent else [])]
         yield release.name, "; ".join(shown), "; ".join(release.does_otherwise), "; ".join(release.not_emulated)
@@ -107,7 +110,7 @@ def difference_rows() -> Iterator[tuple[str, str, str, str]]:
 
 def releases_table() -> str:
     """Older releases this broker can answer as."""
-    lines = ["| `--as-version` | versions of its APIs | does otherwise | not emulated |", "|---|---|---|---|"]
+    lines = ["| `--as-version` | highest versions of its APIs | does otherwise | not emulated |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
     return "\n".join(lines) + "\n"
 
@@ -152,12 +155,24 @@ def addresses_table() -> str:
 
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", ""]
-    for key in keys:
-        default = key.format(key.default)
-        shown = f"– ({key.type.name.lower()})" if default is None else f"`{default}`"
-        star = "\\*" if key.dynamic else ""
-        lines.append(f"- `{key.name}`{star} {shown}: {key.doc}")
+    shown = [key for key in keys if not key.name.startswith(SEMANTICS_PREFIX)]
+    defaults = [key for key in shown if key.effect and key.scope is Scope.TOPIC and key.synonyms]
+    lines += [f"- {_setting(key)}: {key.doc}" for key in shown if key.effect and key not in defaults]
+    if defaults:
+        lines += ["", "As the broker setting behind ←, which gives the default:", ""]
+        lines += [f"- {_setting(key)} ← `{key.synonyms[0]}`" for key in defaults]
+    idle = [_setting(key) for key in shown if not key.effect]
+    if idle:
+        lines.append(f"- without effect: {', '.join(idle)}")
     return "\n".join(lines) + "\n"
+
+
+def _setting(key: ConfigKey) -> str:
+    """Name and default; a type in brackets where there is no default."""
+    default = key.format(key.default)
+    shown = f"– ({key.type.name.lower()})" if default is None else f"`{default}`"
+    star = "\\*" if key.dynamic else ""
+    return f"`{key.name}`{star} {shown}"
 
 
 def judge_codes_table() -> str:

@@ -21,7 +21,7 @@ class NeverFired(AssertionError):
 
 
 class Control(CommandGroup):
-    """faults, clock, state: three groups of commands; `exchanges` what was recorded."""
+    """Commands of a cluster, in groups: `faults`, `clock` and `state`; `waits` and `reset` are as in `Controlled`."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller)
@@ -278,13 +278,10 @@ class Clock(CommandGroup):
         ms: float = 0.0,
         sessions: bool = False,
     ) -> int:
-        """Move the clock forward by the sum of these. Timers that fall due on the way have run when this returns.
-        Returns the new time (ms).
-
-        Group sessions follow real time. With `sessions` those that are no longer than the jump end as well, and
-        rebalance timeouts, as if no member had sent a heartbeat in all that time: live members have to join again.
-        Raises FaultError for a negative sum and for more than a year.
-        """
+        """Move the clock forward by the sum of these, at most a year, and run the timers that fall due. Returns the new
+        time (ms). Group sessions follow real time; with `sessions` those up to the length of the jump end as well, and
+        rebalance timeouts: live members have to join again. Raises FaultError for a negative sum and for more than a
+        year."""
         moved = self._ask(
             "clock.advance", ms=ms, seconds=seconds, minutes=minutes, hours=hours, days=days, sessions=sessions
         )

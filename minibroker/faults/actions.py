@@ -201,8 +201,7 @@ class Reorder(Action):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(Action):
-    """Apply the request again, `copies` times, as a network that duplicates would: at once, or `after_ms` later. The
-    client gets only the first answer."""
+    """Apply the request again, `copies` times: at once, or `after_ms` later. The client gets only the first answer."""
 
     name = "duplicate"
     copies: Copies = 1
@@ -238,11 +237,10 @@ class Truncate(Action):
 class Corrupt(Action):
     """Flip the bits of one byte of the answer or the request, as a network without checksums could.
 
-    of: the ``answer`` of the applied request, or the ``request`` itself: a Produce with a wrong checksum is refused, an
-    unreadable request closes the connection. at: which byte, counted from an answer's
-    correlation id or a request's first field on, or from the end when negative; None: an unused one, the last
-    of the record batches (their checksum is wrong then), or without any the first of an answer's correlation id (it
-    then matches no request) and the last of a request.
+    of: the ``answer`` of the applied request, or the ``request`` itself.
+    at: which byte, counted from an answer's correlation id or a request's first field on, or from the end when
+    negative. None: the last of the record batches, whose checksum is then wrong; without any the first of an answer's
+    correlation id, which then matches no request, and the last of a request.
     """
 
     name = "corrupt"
@@ -393,8 +391,8 @@ class Do(_Around):
     applied or between that and its answer.
 
     An argument may be taken from the request: ``$topic`` and ``$partition`` (the first that it names), ``$group``,
-    ``$transactional_id``, ``$producer_id``; ``$broker`` is the one that is asked, ``$other_broker`` the next that runs.
-    A request that does not name it is only applied.
+    ``$transactional_id``, ``$producer_id``; ``$broker`` received it, ``$other_broker`` is the next that runs. A request
+    without it is only applied.
     """
 
     name = "do"

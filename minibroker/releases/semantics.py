@@ -151,9 +151,9 @@ class Semantics:
     init_compares_epoch_while_ongoing: bool = _f(
         False,
         "360-2 360-3 360-4",
-        "Whether InitProducerId during a transaction depends on the epoch, as without one: the last epoch gets the"
-        " current one, the current one aborts its transaction and is bumped, any other is refused. If not, each aborts"
-        " the transaction, and its retry is fenced.",
+        "InitProducerId during a transaction depends on the caller's epoch: the last one gets the current epoch, the"
+        " current one aborts its transaction and is bumped, any other is refused. If not, each aborts the transaction,"
+        " and its retry is fenced.",
     )
     join_while_ending: Literal["refused", "refused after its producer"] = _f(
         "refused",
@@ -173,8 +173,8 @@ class Semantics:
         False,
         "360-6 360-15",
         "A producer id and epoch offered for an unknown transactional id, or rotated, are stored as the last ones, so"
-        " the same request again gets the same answer, however often; across failovers from transaction.version 1 on,"
-        " whose records have them. If not, the first retry of a rotation succeeds and the second one is fenced.",
+        " each retry gets the same answer; across failovers from transaction.version 1 on. If not, the first retry of a"
+        " rotation succeeds and the second one is fenced.",
     )
     unreadable_subscription: Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"] = _f(
         "INCONSISTENT_GROUP_PROTOCOL",
@@ -221,11 +221,10 @@ class Semantics:
     marker_without_leader: Literal["dropped", "retried"] = _f(
         "dropped",
         "",
-        "The marker of a partition without a leader: dropped as if the topic were deleted, while the coordinator"
-        " considers the transaction complete, or sent to the next leader. Without it the records stay open until the"
-        " producer's next transaction on that partition, which decides about them too: a commit makes aborted records"
-        " readable, an abort loses committed ones, and group offsets alike (seen on Kafka 4.3.1 and 4.4.0 at every"
-        " transaction.version; TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint).",
+        "The marker of a partition without a leader: dropped, as if the topic were deleted, or sent to the next leader."
+        " Without it the records stay open until the producer's next transaction on that partition decides about them"
+        " too (seen on Kafka 4.3.1 and 4.4.0; TransactionMarkerChannelManager,"
+        " KRaftMetadataCache.getPartitionLeaderEndpoint).",
         "dropped",
         "retried",
     )

@@ -316,8 +316,10 @@ def page() -> str:
     ]
     by_fields: dict[str, list[str]] = {}
     for name, fields in carried().items():
-        by_fields.setdefault(", ".join(f"`{field}`" for field in fields) or "none", []).append(name)
+        if fields:
+            by_fields.setdefault(", ".join(f"`{field}`" for field in fields), []).append(name)
     lines += [f"| {fields} | {', '.join(names)} |" for fields, names in by_fields.items()]
+    lines.append("| none | all others |")
     refused: dict[str, list[str]] = {}
     for name, actions in unbearable().items():
         for action in actions:
@@ -332,8 +334,9 @@ def page() -> str:
 
 
 def _alike(title: str, effects: dict[str, dict[str, str]]) -> list[str]:
-    """A row for each action or change: what most requests meet, then the others by what they meet."""
-    lines = [f"| {title} | most requests | others |", "|---|---|---|"]
+    """What most requests meet under an action or change, then the others by what they meet; a row for all that are
+    alike."""
+    names_by_row: dict[str, list[str]] = {}
     for name, cells in effects.items():
         by_effect: dict[str, list[str]] = {}
         for api, text in cells.items():
@@ -341,8 +344,9 @@ def _alike(title: str, effects: dict[str, dict[str, str]]) -> list[str]:
                 by_effect.setdefault(text, []).append(api)
         most = max(by_effect, key=lambda text: len(by_effect[text]))
         others = [f"{', '.join(apis)}: {text}" for text, apis in by_effect.items() if text != most]
-        lines.append(f"| {name} | {most} | {'; '.join(others)} |")
-    return lines
+        names_by_row.setdefault(f"{most} | {'; '.join(others)}", []).append(name)
+    rows = [f"| {'; '.join(names)} | {row} |" for row, names in names_by_row.items()]
+    return [f"| {title} | most requests | others |", "|---|---|---|", *rows]
 
 
 if __name__ == "__main__":
