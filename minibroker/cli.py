@@ -30,6 +30,7 @@ class Command:
 
 COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
+    "proxy": Command("minibroker.server.proxy_command", "stand in front of a cluster, with the same faults"),
     "trace": Command("minibroker.control.trace_command", "print the exchanges of a broker and its clients"),
     "replay": Command("minibroker.client.replay_command", "send the requests of a trace to a broker"),
     "control": Command("minibroker.control.command", "control faults, clock and state of a running broker"),

@@ -21,6 +21,9 @@ class Channel(Protocol):
     def reset(self) -> None:
         """Cut the connection; the client sees a reset instead of an orderly end."""
 
+    def close(self) -> None:
+        """End the connection once everything written has left."""
+
     def answer_room(self) -> int | None:
         """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
 

@@ -125,7 +125,7 @@ class Security:
 
     def connect(self, address: Address, timeout: float) -> Connection:
         """A connection that is ready for requests. Raises BrokerFailed."""
-        connection = Connection(address, timeout, tls=self._context() if self.tls else None)
+        connection = Connection(address, timeout, tls=self.context() if self.tls else None)
         if self.mechanism:
             try:
                 _Login(connection, timeout, self).run()
@@ -134,7 +134,8 @@ class Security:
                 raise
         return connection
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
+        """Raises LoginFailed for files that cannot be read."""
         try:
             context = ssl.create_default_context(cafile=self.authorities)
             if self.certificate is not None:

@@ -130,6 +130,9 @@ class _Line:
         for _, answer in waiting.values():
             answer.fail(_broken("fault: the connection ended"))
 
+    def close(self) -> None:
+        self.reset()
+
     def mute(self, ms: int) -> None:
         raise NotImplementedError("brokers are not throttled")
 

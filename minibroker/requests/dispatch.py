@@ -49,7 +49,7 @@ class Dispatcher:
         unsupported_api_versions: Callable[[], Response],
         *,
         between_brokers: dict[int, Api],
-        explain: Link,
+        explain: Link | None,
         rights: Link | None,
     ) -> None:
         self._broker = broker

@@ -181,7 +181,7 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
         await service.start()
         try:
             if arguments.until_stdin_closes:
-                _watch_stdin(loop, stopping)
+                watch_stdin(loop, stopping)
             _say_where(service, arguments)
             collections = _settled(loop)
             loading = loop.call_later(LOAD_AHEAD_SECONDS, _load_ahead)
@@ -225,7 +225,7 @@ def _say_control(service: Any) -> None:
         say(f"page={control.page_url}")
 
 
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
     def watch() -> None:
         try:
             while os.read(0, 4096):

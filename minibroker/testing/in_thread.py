@@ -1,11 +1,11 @@
-"""A broker whose event loop has a thread of its own in the caller's process."""
+"""A broker, or a proxy, whose event loop has a thread of its own in the caller's process."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from minibroker.kernel.addresses import format_address
 from minibroker.kernel.asyncio_runtime import new_event_loop
@@ -14,17 +14,30 @@ from minibroker.server.options import Options
 from minibroker.server.service import Service
 
 if TYPE_CHECKING:
+    from minibroker.config.settings import Settings
     from minibroker.control.client import Caller
+    from minibroker.control.server import ControlServer
 
 log = get_logger(__name__)
 
 
-class ThreadRunner:
-    """Runs one `Service` on a loop of its own; made for one start and one stop."""
+class Runnable(Protocol):
+    """A `Service` or a `ProxyService`."""
 
-    def __init__(self, options: Options) -> None:
-        self.service = Service(options)
-        self.loop = new_event_loop(uvloop=self.service.settings.get_boolean("minibroker.uvloop"))
+    settings: Settings
+    bootstrap_servers: str
+    control: ControlServer | None
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class ServiceThread:
+    """Runs one service on a loop of its own; made for one start and one stop."""
+
+    def __init__(self, service: Runnable) -> None:
+        self._service = service
+        self.loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
         self._thread = threading.Thread(target=self._run, name="minibroker", daemon=True)
         self._launched: Future[str] = Future()
         self._stopped: Future[None] = Future()
@@ -42,19 +55,9 @@ class ThreadRunner:
     def join(self) -> None:
         self._thread.join()
 
-    def caller(self) -> Caller:
-        from minibroker.testing.running_cluster import LocalCaller
-
-        return LocalCaller(self.loop, self.service)
-
-    @property
-    def metrics(self) -> str:
-        served = self.service.metrics
-        return "" if served is None else format_address(*served.address)
-
     @property
     def page(self) -> str:
-        control = self.service.control
+        control = self._service.control
         return f"{control.page_url}#token={control.token}" if control is not None and control.page is not None else ""
 
     def _run(self) -> None:
@@ -77,9 +80,27 @@ class ThreadRunner:
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
-        await self.service.start()
+        await self._service.start()
         try:
-            self._launched.set_result(self.service.bootstrap_servers)
+            self._launched.set_result(self._service.bootstrap_servers)
             await self._stopping.wait()
         finally:
-            await self.service.stop()
+            await self._service.stop()
+
+
+class ThreadRunner(ServiceThread):
+    """The same for a cluster of our own."""
+
+    def __init__(self, options: Options) -> None:
+        self.service = Service(options)
+        super().__init__(self.service)
+
+    def caller(self) -> Caller:
+        from minibroker.testing.running_cluster import LocalCaller
+
+        return LocalCaller(self.loop, self.service)
+
+    @property
+    def metrics(self) -> str:
+        served = self.service.metrics
+        return "" if served is None else format_address(*served.address)

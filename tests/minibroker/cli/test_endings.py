@@ -162,6 +162,7 @@ class Case:
 SLEEPER = "import time; print('sleeps', flush=True); time.sleep(600)"
 CASES = {
     "serve": Case(lambda w: ["--port", "0"], said_something, own=0),
+    "proxy": Case(lambda w: ["--upstream", w.bootstrap], said_something, own=0),
     "trace": Case(lambda w: ["--control", w.control], progress("tracing"), own=0, while_speaking=ask_for_metadata),
     "replay": Case(
         lambda w: [str(w.trace), "--bootstrap", w.silent.address],

@@ -220,7 +220,7 @@ async def test_a_stdin_that_cannot_be_read_has_closed(monkeypatch: pytest.Monkey
         raise OSError(errno.EBADF, "bad file descriptor")
 
     monkeypatch.setattr(command.os, "read", broken)
-    command._watch_stdin(asyncio.get_running_loop(), stopping)
+    command.watch_stdin(asyncio.get_running_loop(), stopping)
     await asyncio.wait_for(stopping.wait(), 60)
 
 

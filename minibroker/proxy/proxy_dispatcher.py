@@ -1,0 +1,280 @@
+"""From the frame of a client to the frame of the upstream's answer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from minibroker.handlers.api_versions import unsupported
+from minibroker.kernel.deferred import Deferred, mapped
+from minibroker.proxy.asked_node import AskedNode
+from minibroker.proxy.endpoints import CARRIERS, carries_address, moved, offered
+from minibroker.proxy.sasl_tokens import GSSAPI, NO_GSSAPI, RawTokens
+from minibroker.proxy.upstream_connection import UpstreamConnection
+from minibroker.requests.api import Api
+from minibroker.requests.chain import Link, Place
+from minibroker.requests.context import CloseConnection, Frames, RequestContext
+from minibroker.requests.dispatch import Answered, Dispatcher
+from minibroker.requests.response_frames import framed
+from minibroker_protocol import messages as m
+from minibroker_protocol.codegen_read import varint
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ErrorCode, Malformed
+from minibroker_protocol.fields import Buffer
+from minibroker_protocol.headers import decode_response, encode_request, parse_request_header
+from minibroker_protocol.registry import registry
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+    from minibroker.broker.connection import ConnectionInfo
+    from minibroker.requests.context import Handler
+
+_PRODUCE: Final = m.ProduceRequest.__api_key__
+_PRODUCE_WITH_ID: Final = 3
+_PRODUCE_FLEXIBLE: Final = m.ProduceRequest.__flexible__
+_METADATA: Final = m.MetadataRequest.__api_key__
+_HANDSHAKE: Final = m.SaslHandshakeRequest.__api_key__
+_API_VERSIONS: Final = m.ApiVersionsRequest.__api_key__
+_CORRELATION_BYTES: Final = 4
+_LARGEST_API_KEY: Final = 1023
+"""Above every API of Kafka. A first frame with a key above it is a token of GSSAPI, or no request at all."""
+
+_key_and_version = struct.Struct(">hh").unpack_from
+_int16_at = struct.Struct(">h").unpack_from
+_pack_size = struct.Struct(">i").pack
+
+Connect = Callable[[AskedNode, Callable[[str], None]], UpstreamConnection]
+"""Begins a connection to the broker behind a listener; the other argument is called when it is lost."""
+
+
+class _ClientLink:
+    """What belongs to one connection of a client."""
+
+    __slots__ = ("tokens", "upstream")
+
+    def __init__(self, upstream: UpstreamConnection) -> None:
+        self.upstream = upstream
+        self.tokens = RawTokens()
+
+
+class ProxyDispatcher:
+    """Serves one listener (`requests.dispatch.Dispatch`): what arrives goes on to the broker behind it.
+
+    client_id: that of the proxy's own requests; one that arrives here has gone in a circle, so `circle` is called.
+
+    While no link of the chain is in place, a frame passes as it came. Of an answer only those parts are read and
+    changed that carry addresses, versions or mechanisms.
+    """
+
+    def __init__(self, node: AskedNode, connect: Connect, client_id: str, circle: Callable[[], None]) -> None:
+        self.node = node
+        self._connect = connect
+        self._client_id = client_id
+        self._circle = circle
+        self._links: dict[int, _ClientLink] = {}  # by the identity of the connection, which outlives it
+        self._chained = False
+        apis = known_apis(self._go_on)
+        self._highest_api_versions = apis[_API_VERSIONS].max_version
+        # Of a broker, the chain and its links need no more than `AskedNode` has.
+        self._decoding = Dispatcher(
+            cast("Broker", node), apis, self._unsupported, between_brokers={}, explain=None, rights=None
+        )
+
+    def link(self, place: Place, link: Link | None) -> None:
+        """Put a link at a place of the chain, for requests that arrive from now on; None leaves it empty."""
+        self._decoding.link(place, link)
+        self._chained = any(self._decoding.link_at(each) is not None for each in Place)
+
+    def dispatch(self, frame: Buffer, connection: ConnectionInfo) -> Answered | Deferred[Answered]:
+        """The buffers of the upstream's answer; None for a request without one. Raises, or fails with,
+        CloseConnection."""
+        link = self._links.get(id(connection)) or self._opened(connection)
+        if link.tokens.expected:
+            return self._token(link, frame)
+        try:
+            key, version = _key_and_version(frame, 0)
+        except struct.error:
+            raise CloseConnection(f"a request of {len(frame)} bytes has no header") from None
+        if not 0 <= key <= _LARGEST_API_KEY:
+            raise CloseConnection(f"API key {key} is none of Kafka's (a token of GSSAPI has no way through a proxy)")
+        if key == _API_VERSIONS:
+            self._refuse_circle(frame)
+            if version > self._highest_api_versions:
+                return self._decoding.dispatch(frame, connection)
+        # Only the answer in the asked version can be read: the upstream may refuse it in that of version 0.
+        if (
+            self._chained
+            and _is_known(key, version)
+            and not (key == _API_VERSIONS and version > self.node.nodes.api_versions)
+        ):
+            return self._decoding.dispatch(frame, connection)
+        return mapped(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, connection: ConnectionInfo) -> _ClientLink:
+        def lost(_: str) -> None:
+            if connection.channel is not None:
+                connection.channel.close()
+
+        def gone() -> None:
+            del self._links[id(connection)]
+            link.upstream.close()
+
+        link = self._links[id(connection)] = _ClientLink(self._connect(self.node, lost))
+        connection.on_gone = gone
+        return link
+
+    def _refuse_circle(self, frame: Buffer) -> None:
+        try:
+            client_id = parse_request_header(frame)[3]
+        except Malformed as error:
+            raise CloseConnection(str(error)) from None
+        if client_id == self._client_id:
+            self._circle()
+            raise CloseConnection("a request of this proxy came back to it")
+
+    def _unsupported(self) -> Response:
+        return unsupported(self._highest_api_versions)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _token(self, link: _ClientLink, token: Buffer) -> Deferred[Answered]:
+        link.tokens.sent()
+
+        def answered(answer: Buffer) -> Answered:
+            link.tokens.answered(bytes(answer))
+            return [_pack_size(len(answer)), answer]
+
+        return mapped(link.upstream.send(token), answered)
+
+    def _ask(self, link: _ClientLink, frame: Buffer, key: int, version: int) -> Deferred[Buffer]:
+        """The frame of the upstream's answer, an empty one for a request that has none."""
+        if key == _PRODUCE:
+            return link.upstream.send(frame, answered=not _wants_no_answer(frame, version))
+        if key == _HANDSHAKE and _is_known(key, version):
+            return self._handshake(link, frame, version)
+        return link.upstream.send(frame)
+
+    def _handshake(self, link: _ClientLink, frame: Buffer, version: int) -> Deferred[Buffer]:
+        try:
+            _, _, correlation_id, client_id, position = parse_request_header(frame)
+            request = m.SaslHandshakeRequest.decode(frame, version, position)
+        except Malformed as error:
+            raise CloseConnection(str(error)) from None
+        if request.mechanism == GSSAPI:
+            request.mechanism = NO_GSSAPI
+            frame = encode_request(request, version, correlation_id, client_id)
+
+        def answered(answer: Buffer) -> Buffer:
+            if version == 0 and not _read(_HANDSHAKE, version, answer).error_code:
+                link.tokens.begin(request.mechanism)
+            return answer
+
+        return mapped(link.upstream.send(frame), answered)
+
+    def _go_on(self, context: RequestContext, request: Request) -> Deferred[Response | None]:
+        """The handler of every API, at the end of the chain: the upstream's answer."""
+        link = self._links.get(id(context.connection))
+        if link is None:
+            raise CloseConnection("the client is gone")
+        key, version = context.api_key, context.api_version
+        if request is context.request and context.frame:
+            frame = bytes(context.frame)  # its buffer is given back while the answer is on its way
+        else:  # a rule made it of another, or it waited so long that its bytes were given back
+            frame = encode_request(request, version, context.correlation_id, context.client_id)
+
+        def answered(answer: Buffer) -> Response | None:
+            if not answer:
+                return None
+            response: Response = _read(key, version, answer)
+            self._change(context.connection, key, version, response)
+            return response
+
+        return mapped(self._ask(link, frame, key, version), answered)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _framed_answer(self, connection: ConnectionInfo, key: int, version: int, answer: Buffer) -> Answered:
+        if not answer:
+            return None
+        if (key in CARRIERS or key in (_API_VERSIONS, _HANDSHAKE)) and _is_known(key, version):
+            if key == _API_VERSIONS and _int16_at(answer, _CORRELATION_BYTES)[0] == ErrorCode.UNSUPPORTED_VERSION:
+                return [_pack_size(len(answer)), answer]
+            response = _read(key, version, answer)
+            if self._change(connection, key, version, response):
+                correlation_id = int.from_bytes(answer[:4], "big", signed=True)
+                frames: Frames = framed(_framing(key), version, correlation_id, response)
+                return frames
+        return [_pack_size(len(answer)), answer]
+
+    def _change(self, connection: ConnectionInfo, key: int, version: int, response: Any) -> bool:
+        """Have the client come through the proxy again; whether anything of the answer changed."""
+        if key == _API_VERSIONS:
+            own = (api.max_version for api in response.api_keys if api.api_key == _API_VERSIONS)
+            self.node.nodes.api_versions = next(own, self.node.nodes.api_versions)
+            return offered(response)
+        if key == _HANDSHAKE:
+            if GSSAPI not in response.mechanisms:
+                return False
+            response.mechanisms.remove(GSSAPI)
+            return True
+        if key == _METADATA:
+            for topic in response.topics:
+                if topic.name is not None:
+                    self.node.nodes.named(bytes(topic.topic_id), topic.name)
+        return carries_address(key, version) and moved(key, response, partial(self.node.local, connection))
+
+
+def known_apis(handler: Handler) -> dict[int, Api]:
+    """A row for every API that is declared, in all its versions."""
+    return {
+        key: Api(
+            key=key,
+            name=request.__name__.removesuffix("Request"),
+            request=request,
+            response=response,
+            handler=handler,
+            min_version=request.__versions__[0],
+            max_version=request.__versions__[1],
+        )
+        for key, (request, response) in registry().items()
+    }
+
+
+@cache
+def _framing(key: int) -> Api:
+    return known_apis(_no_handler)[key]
+
+
+def _no_handler(context: RequestContext, request: Any) -> None:
+    raise AssertionError("only its messages are asked for")
+
+
+def _is_known(key: int, version: int) -> bool:
+    found = registry().get(key)
+    return found is not None and found[0].__versions__[0] <= version <= found[0].__versions__[1]
+
+
+def _read(key: int, version: int, answer: Buffer) -> Any:
+    """Raises CloseConnection for what is no answer to a request of this kind."""
+    try:
+        return decode_response(answer, key, version)
+    except Malformed as error:
+        raise CloseConnection(f"the answer of the upstream cannot be read: {error}") from None
+
+
+def _wants_no_answer(frame: Buffer, version: int) -> bool:
+    """Whether a Produce has acks=0. Its transactional id stands before it."""
+    try:
+        position = parse_request_header(frame)[4]
+        if version >= _PRODUCE_FLEXIBLE:
+            size, position = varint(frame, position)
+            position += max(size - 1, 0)
+        elif version >= _PRODUCE_WITH_ID:
+            position += 2 + max(_int16_at(frame, position)[0], 0)
+        return bool(_int16_at(frame, position)[0] == 0)
+    except (Malformed, struct.error, IndexError, ValueError):
+        return False  # the broker closes the connection

@@ -1,0 +1,40 @@
+"""Tokens of SASL that have no header: after SaslHandshake v0, whole frames are what the mechanism says (KIP-43)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GSSAPI: Final = "GSSAPI"
+NO_GSSAPI: Final = "NOT-THROUGH-A-PROXY"
+"""A mechanism that no broker has: it is asked for instead of GSSAPI, so that the upstream refuses it in its own way."""
+
+_ROUNDS: Final = {"PLAIN": 1, "OAUTHBEARER": 1}
+_ROUNDS_OF_SCRAM: Final = 2
+_FAILED_BEARER: Final = 1
+"""After an error of OAUTHBEARER the client sends one byte more (RFC 7628, 3.2.3)."""
+
+
+class RawTokens:
+    """Counts the tokens of one connection. expected: whether the next frame of the client is one."""
+
+    def __init__(self) -> None:
+        self._mechanism = ""
+        self._left = 0
+
+    @property
+    def expected(self) -> bool:
+        return self._left > 0
+
+    def begin(self, mechanism: str) -> None:
+        """The broker took a SaslHandshake v0."""
+        self._mechanism = mechanism
+        self._left = _ROUNDS.get(mechanism, _ROUNDS_OF_SCRAM)
+
+    def sent(self) -> None:
+        """The client has sent one."""
+        self._left -= 1
+
+    def answered(self, token: bytes) -> None:
+        """The broker's answer to it."""
+        if self._mechanism == "OAUTHBEARER" and token and not self._left:
+            self._left = _FAILED_BEARER

@@ -1,0 +1,112 @@
+"""The command `minibroker proxy`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any
+
+from minibroker.client.connection import servers
+from minibroker.client.security import add_command_config
+from minibroker.config.settings import parse_assignment
+from minibroker.config.types import ConfigError
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from minibroker.kernel import logs
+from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.words import fail
+from minibroker.output import say
+from minibroker.proxy.options import DEFAULT_HOST, ProxyOptions, proxy_options
+from minibroker.server.signals import StopSignals
+
+log = get_logger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Stand in front of a running cluster: clients of the proxy reach its brokers, and faults act on what they say. "
+        "Prints bootstrap.servers=HOST:PORT once it serves."
+    )
+    parser.add_argument(
+        "--upstream", required=True, type=servers, metavar="HOST:PORT[,…]", help="some brokers of the cluster"
+    )
+    add_command_config(parser)
+    parser.add_argument("--host", default=DEFAULT_HOST, help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="of the listener that reaches any broker; each broker's own take the next ones (default: free ones)",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the listeners: minibroker.security.protocol=SSL, ssl.…",
+    )
+    parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
+    parser.add_argument(
+        "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
+    )
+    # For a program that starts a proxy and wants it to end with itself, however that ends.
+    parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal arrives. Exit status: 0 after a clean end, 1 if the proxy could not start, 2 for options
+    that make no sense."""
+    from minibroker.server.proxy_service import ProxyService
+    from minibroker.server.service import StartError
+
+    logs.configure(arguments.log_level, arguments.log_format)
+    try:
+        service = ProxyService(_options(arguments))
+    except ConfigError as error:
+        return fail(error, EXIT_USAGE)
+    loop = new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(service, arguments))
+    except StartError as error:
+        return fail(error, EXIT_FAILED)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _options(arguments: argparse.Namespace) -> ProxyOptions:
+    return proxy_options(
+        arguments.upstream,
+        command_config=arguments.command_config,
+        host=arguments.host,
+        port=arguments.port,
+        config=dict(parse_assignment(text) for text in arguments.config),
+    )
+
+
+async def _serve(service: Any, arguments: argparse.Namespace) -> int:
+    from minibroker.server.command import watch_stdin
+
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    signals = StopSignals(loop, stopping.set)
+    signals.install()
+    try:
+        await service.start()
+        try:
+            if arguments.until_stdin_closes:
+                watch_stdin(loop, stopping)
+            say(f"bootstrap.servers={service.bootstrap_servers}")
+            sys.stdout.flush()
+            await stopping.wait()
+            log.info("stopping")
+        finally:
+            await service.stop()
+    finally:
+        signals.remove()
+    return EXIT_OK

@@ -1,0 +1,207 @@
+"""A running proxy: its listeners, its connections to the upstream, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from minibroker.client.cluster import ClusterClient
+from minibroker.client.connection import BrokerFailed, NoResponse
+from minibroker.config.settings import Settings
+from minibroker.kernel.addresses import Address, format_address
+from minibroker.kernel.asyncio_runtime import LoopTimers
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.threads import ThreadExecutor
+from minibroker.proxy.asked_node import AskedNode, WallClock
+from minibroker.proxy.endpoints import NodeKey
+from minibroker.proxy.options import ProxyOptions
+from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
+from minibroker.proxy.upstream_connection import SCRATCH_BYTES, UpstreamConnection
+from minibroker.proxy.upstream_nodes import UpstreamNodes
+from minibroker.requests.context import CloseConnection
+from minibroker.security.protocols import SecurityProtocol
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.file_descriptors import connection_limit
+from minibroker.server.listener_security import OPEN, ListenerSecurity
+from minibroker.server.listeners import ListenError, listen_all, local_address
+from minibroker.server.service import StartError
+from minibroker_protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from minibroker.control.server import ControlServer
+
+log = get_logger(__name__)
+
+_ASK_SECONDS: Final = 10.0
+_CLIENT_ID: Final = "minibroker-proxy"
+
+
+class ProxyService:
+    """Starts and stops the proxy that `options` describe, on the running event loop.
+
+    Raises ConfigError at once for settings of its listeners that are wrong.
+    """
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self.options = options
+        self.settings = Settings(dict(options.config))
+        self._security = _listener_security(self.settings)
+        self.bootstrap_servers = ""
+        self.control: ControlServer | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._client_id = f"{_CLIENT_ID}-{secrets.token_hex(8)}"
+        self._circle = False
+        self._edge: Edge | None = None
+        self._executor: ThreadExecutor | None = None
+        self._timers: LoopTimers | None = None
+        self._next_port = options.port
+        self._listening: list[asyncio.Task[None]] = []
+        self._connections: set[UpstreamConnection] = set()
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.nodes = UpstreamNodes(options.upstream, self._open)
+        self.dispatchers: list[ProxyDispatcher] = []
+
+    async def start(self) -> None:
+        """Listen, and ask the upstream for its brokers. Raises StartError and leaves nothing behind."""
+        loop = asyncio.get_running_loop()
+        self._executor = ThreadExecutor(loop)
+        self._timers = LoopTimers(loop)
+        self._edge = Edge(
+            loop,
+            # The upstream decides when a connection has been idle for long enough. Each has one of its own there.
+            Limits(connections_max_idle_ms=0, max_connections=connection_limit((1 << 31) - 1, []) // 2),
+            refusals=(CloseConnection,),
+        )
+        try:
+            if self.options.security.tls:
+                self._tls = self.options.security.context()
+            bootstrap = self._listen(None)
+            await asyncio.gather(*self._listening)
+            asked = self._executor.aside(self._ask)
+            done = asyncio.Event()
+            asked.then(lambda _: done.set())
+            await done.wait()
+            versions, brokers = asked.result()
+            self.nodes.api_versions = versions
+            for node_id, address in sorted(brokers.items()):
+                self.nodes.port_of(NodeKey(node_id), address)
+            await asyncio.gather(*self._listening)
+            self.bootstrap_servers = format_address(*bootstrap)
+        except (BrokerFailed, ApiError) as error:
+            await self.stop()
+            raise StartError(f"the upstream: {self._in_words(error)}") from None
+        except ListenError as error:
+            await self.stop()
+            raise StartError(str(error)) from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _ask(self) -> tuple[int, dict[int, Address]]:
+        """The highest version of ApiVersions, and the brokers by node id. On a thread of its own."""
+        servers = ",".join(format_address(*address) for address in self.options.upstream)
+        with ClusterClient(servers, timeout=_ASK_SECONDS, security=self.options.security) as client:
+            client.client_id = self._client_id
+            _, highest = client.versions().get(18, (0, 0))
+            return highest, dict(client.brokers())
+
+    def _in_words(self, error: Exception) -> str:
+        if self._circle:
+            return "it leads back to this proxy"
+        if isinstance(error, NoResponse):
+            return f"{error}; is it a broker of Kafka?"
+        return f"{error} (--command-config)" if str(error).endswith("?") else str(error)
+
+    def _gone_in_a_circle(self) -> None:
+        self._circle = True
+
+    async def stop(self) -> None:
+        """Close every listener and every connection."""
+        if self._edge is not None:
+            await asyncio.gather(*self._listening, return_exceptions=True)
+            await self._edge.stop_accepting()
+            await self._edge.close()
+            self._edge = None
+        connections = list(self._connections)
+        for connection in connections:
+            connection.abort()
+        await asyncio.gather(*(connection.connected() for connection in connections))
+        if self._timers is not None:
+            self._timers.close()
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+            await asyncio.sleep(0)
+        await asyncio.get_running_loop().shutdown_default_executor()  # of the names of hosts
+
+    # -- listeners -----------------------------------------------------------------------------------------------------
+
+    def _open(self, key: NodeKey) -> int:
+        return self._listen(key)[1]
+
+    def _listen(self, key: NodeKey | None) -> Address:
+        """A listener for a node, None: for any broker. Clients can connect at once: the system queues them."""
+        assert self._edge is not None
+        assert self._timers is not None
+        assert self._executor is not None
+        listener = self._bound(fixed=key is None)
+        address = local_address(listener)
+        node = AskedNode(
+            key, self.nodes, listener.getsockname()[0], self._timers, self._executor, WallClock(_wall_ms), self.settings
+        )
+        dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
+        self.dispatchers.append(dispatcher)
+        listening = self._edge.listen(listener, dispatcher.dispatch, self._security)
+        self._listening.append(self._edge.loop.create_task(listening))
+        if key is not None:
+            log.info("node %d of the upstream is at %s here", key.node_id, format_address(*address))
+        return address
+
+    def _bound(self, *, fixed: bool) -> socket.socket:
+        """On the next port, or on a free one where that is taken and need not be it."""
+        port = self._next_port
+        if port:
+            self._next_port = port + 1 if port < 65535 else 0
+        try:
+            return listen_all(self.options.host, [port])[0]
+        except ListenError:
+            if fixed or not port:
+                raise
+            return listen_all(self.options.host, [0])[0]
+
+    # -- the upstream --------------------------------------------------------------------------------------------------
+
+    def _connect(self, node: AskedNode, lost: Callable[[str], None]) -> UpstreamConnection:
+        assert self._edge is not None
+        edge = self._edge
+
+        def ended(why: str) -> None:
+            self._connections.discard(connection)
+            if why:
+                edge.connection_log.say("a connection through node %d ends: %s", node.node_id, why)
+                lost(why)
+
+        connection = UpstreamConnection(self._scratch, ended)
+        self._connections.add(connection)
+        connection.connect(edge.loop, self.nodes.candidates(node.key), self._tls)
+        return connection
+
+
+def _listener_security(settings: Settings) -> ListenerSecurity:
+    """TLS ends here; what SASL says goes on to the upstream."""
+    protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
+    if not protocol.tls:
+        return OPEN
+    from minibroker.security.tls import server_context
+
+    return ListenerSecurity(server_context(settings))
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,216 @@
+"""A proxy in front of three brokers, over sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_proxy import running_proxy
+from scripted_broker import CLOSE, scripted_broker
+from tls_files import LOCALHOST
+
+from minibroker import Minibroker
+from minibroker.cli import main
+from minibroker.client.cluster import ClusterClient
+from minibroker.client.connection import Connection
+from minibroker.client.security import Security
+from minibroker.kernel.addresses import parse_address
+from minibroker.server.proxy_service import ProxyService
+from minibroker_protocol import messages as m
+
+GROUP = 0
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Minibroker]:
+    few = {"offsets.topic.num.partitions": 1}
+    with Minibroker(brokers=3, topics={"t": 3}, config=few, ephemeral=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(brokers: Minibroker) -> Iterator[ProxyService]:
+    with running_proxy(brokers.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+def client(proxy: ProxyService) -> Iterator[ClusterClient]:
+    with ClusterClient(proxy.bootstrap_servers) as asking:
+        yield asking
+
+
+def ports_of(servers: str) -> set[int]:
+    return {parse_address(server)[1] for server in servers.split(",")}
+
+
+def test_every_answer_with_an_address_leads_to_the_proxy(
+    brokers: Minibroker, proxy: ProxyService, client: ClusterClient
+) -> None:
+    here, there = set(proxy.nodes.ports.values()), ports_of(brokers.bootstrap_servers)
+    assert len(here) == 3
+    assert not here & there
+
+    def ports(request: Any, response: Any, *versions: int) -> Iterator[set[int]]:
+        for version in versions:
+            answer = client.ask_any(request, response, version)
+            nodes = getattr(answer, "brokers", None) or getattr(answer, "coordinators", None) or [answer]
+            yield {node.port for node in nodes}
+
+    metadata = [*ports(m.MetadataRequest(topics=[]), m.MetadataResponse, *client.versions()[3])]
+    cluster = m.DescribeClusterRequest(include_cluster_authorized_operations=False)
+    metadata += ports(cluster, m.DescribeClusterResponse, 0)
+    assert metadata == [here] * len(metadata)
+    client.coordinator("g", GROUP)
+    coordinators = [
+        *ports(m.FindCoordinatorRequest(key="g"), m.FindCoordinatorResponse, 0, 3),
+        *ports(m.FindCoordinatorRequest(coordinator_keys=["g"]), m.FindCoordinatorResponse, 4),
+    ]
+    assert all(found < here for found in coordinators)
+
+
+def test_a_nodes_listener_is_that_node(brokers: Minibroker, proxy: ProxyService, client: ClusterClient) -> None:
+    for (topic, partition), address in client.leaders(["t"]).items():
+        leader = brokers.cluster.leader(topic, partition)
+        assert leader is not None
+        assert address == ("127.0.0.1", proxy.nodes.ports[leader])
+        asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        named = m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])
+        answer = client.ask(address, m.ListOffsetsRequest(replica_id=-1, topics=[named]), m.ListOffsetsResponse, 5)
+        assert answer.topics[0].partitions[0].error_code == 0  # another broker would not lead it
+
+
+def test_clients_that_go_leave_nothing_behind(proxy: ProxyService, client: ClusterClient) -> None:
+    client.brokers()
+    client.close()
+    with Connection(parse_address(proxy.bootstrap_servers), 5.0) as unfinished:
+        unfinished.send(b"\0\0\0\x20half")
+    with ClusterClient(proxy.bootstrap_servers) as other:
+        other.brokers()  # by now the loop has seen the ends of the others
+        assert len(proxy._connections) <= 1
+
+
+def test_a_broker_that_ends_takes_its_connections_along_and_has_its_port_again() -> None:
+    with Minibroker(brokers=2, ephemeral=True) as brokers, running_proxy(brokers.bootstrap_servers) as proxy:
+        ports = proxy.nodes.ports
+        with Connection(("127.0.0.1", ports[2]), 5.0) as connection:
+            connection.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
+            brokers.cluster.kill_broker(2)
+            assert connection._socket.recv(1) == b""
+        with ClusterClient(proxy.bootstrap_servers) as client:
+            assert list(client.brokers()) == [1]
+            brokers.cluster.start_broker(2)
+            assert client.brokers() == {n: ("127.0.0.1", port) for n, port in ports.items()}
+
+
+def test_any_live_broker_is_reached_by_the_bootstrap_listener() -> None:
+    with Minibroker(brokers=2, ephemeral=True) as brokers:
+        first = brokers.bootstrap_servers.split(",")[0]
+        with running_proxy(first) as proxy, ClusterClient(proxy.bootstrap_servers) as client:
+            brokers.cluster.kill_broker(1)
+            assert list(client.brokers()) == [2]
+
+
+def test_a_node_that_comes_later_gets_a_listener() -> None:
+    with Minibroker(ephemeral=True) as brokers, running_proxy(brokers.bootstrap_servers) as proxy:
+        before = proxy.nodes.ports
+        added = brokers.cluster.add_broker()
+        with ClusterClient(proxy.bootstrap_servers) as client:
+            found = client.brokers()
+            assert found.keys() == {*before, added}
+            assert client.ask(found[added], m.ApiVersionsRequest(), m.ApiVersionsResponse, 0).error_code == 0
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_login_passes_and_tls_ends_here_and_begins_anew(mechanism: str, tmp_path: Path) -> None:
+    tls = {"minibroker.security.protocol": "SASL_SSL", "ssl.keystore.location": str(LOCALHOST)}
+    users = {"minibroker.sasl.users": "alice:secret,proxy:own", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+    login = {"security.protocol": "SASL_SSL", "ssl.truststore.location": str(LOCALHOST), "sasl.mechanism": mechanism}
+    config = tmp_path / "proxy.properties"
+    own = {**login, "sasl.username": "proxy", "sasl.password": "own"}
+    config.write_text("\n".join(f"{name}={value}" for name, value in own.items()))
+    security = Security.of({**login, "sasl.username": "alice", "sasl.password": "secret"})
+    with (
+        Minibroker(config={**tls, **users}, ephemeral=True) as broker,
+        running_proxy(broker.bootstrap_servers, command_config=str(config), config=tls) as proxy,
+        ClusterClient(proxy.bootstrap_servers, security=security) as client,
+    ):
+        assert client.brokers() == {1: ("127.0.0.1", proxy.nodes.ports[1])}
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    code = main(["proxy", "--log-level", "error", *options])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return code, said.err
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def test_an_upstream_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    assert refusal(capsys, "--upstream", f"127.0.0.1:{port}") == (
+        1,
+        f"minibroker: the upstream: cannot connect to 127.0.0.1:{port}: Connection refused\n",
+    )
+
+
+def test_an_upstream_that_wants_a_login(capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted_broker() as upstream:
+        upstream.handlers[m.MetadataRequest] = lambda request, version: CLOSE
+        code, line = refusal(capsys, "--upstream", upstream.bootstrap)
+    assert code == 1
+    assert "does this listener want TLS or a password? (--command-config)" in line
+
+
+def test_an_upstream_that_is_not_kafka(capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted_broker() as upstream:
+        upstream.handlers[m.ApiVersionsRequest] = lambda request, version: b"HTTP/1.1 400 Bad Request"
+        code, line = refusal(capsys, "--upstream", upstream.bootstrap)
+    assert code == 1
+    assert line.startswith(f"minibroker: the upstream: {upstream.bootstrap}: ")
+
+
+def test_an_upstream_that_leads_back_here(brokers: Minibroker, capsys: pytest.CaptureFixture[str]) -> None:
+    own = free_port()
+    assert refusal(capsys, "--port", str(own), "--upstream", f"127.0.0.1:{own}") == (
+        1,
+        "minibroker: the upstream: it leads back to this proxy\n",
+    )
+    # And past another one: this one's upstream is the other, whose upstream is this one's port.
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        own = placeholder.getsockname()[1]
+        servers = f"127.0.0.1:{own},{brokers.bootstrap_servers}"
+    with running_proxy(servers) as other:
+        assert refusal(capsys, "--port", str(own), "--upstream", other.bootstrap_servers)[1] == (
+            "minibroker: the upstream: it leads back to this proxy\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--upstream", "kafka"], "'kafka' is not HOST:PORT"),
+        (["--upstream", "k:1", "--port", "70000"], "the port is between 0 and 65535, not 70000"),
+        (["--upstream", "k:1", "--command-config", "/nowhere"], "/nowhere: No such file or directory"),
+        (["--upstream", "k:1", "-c", "minibroker.security.protocol=SSL"], "needs ssl.keystore.location"),
+    ],
+)
+def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
+    try:
+        code, line = refusal(capsys, *options)
+    except SystemExit as ended:
+        code, line = ended.code, capsys.readouterr().err  # type: ignore[assignment]
+    assert code == 2
+    assert said in line

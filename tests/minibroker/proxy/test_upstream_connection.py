@@ -1,0 +1,104 @@
+"""The connection to a broker of the upstream, byte by byte."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from upstream_by_hand import UpstreamByHand
+
+from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import CloseConnection
+
+KIB = 1024
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 5, 900, 16 * KIB - 1, 16 * KIB, 70 * KIB, 600 * KIB]), max_size=12),
+    seed=st.integers(0, 1 << 32),
+)
+def test_answers_arrive_whole_once_and_in_order_however_they_are_cut(sizes: list[int], seed: int) -> None:
+    random = Random(seed)
+    upstream = UpstreamByHand()
+    answers = [random.randbytes(size) for size in sizes]
+    waiting: list[Deferred[bytes]] = [upstream.connection.send(b"%d" % i) for i in range(len(sizes))]
+    received: list[bytes] = []
+    for each in waiting:
+        each.then(lambda done: received.append(bytes(done.result())))
+    stream = b"".join(len(answer).to_bytes(4, "big") + answer for answer in answers)
+    cuts = sorted(random.randrange(len(stream) + 1) for _ in range(random.randrange(1, 30)))
+    for start, end in itertools.pairwise([0, *cuts, len(stream)]):
+        upstream.says(stream[start:end])
+    assert received == answers
+    assert upstream.requests() == [b"%d" % i for i in range(len(sizes))]
+    assert upstream.ended == []
+
+
+def test_what_is_sent_before_there_is_a_connection_follows_in_order() -> None:
+    upstream = UpstreamByHand(connected=False)
+    frame = bytearray(b"first")
+    upstream.connection.send(frame)
+    frame[:] = b"other"  # its buffer serves another request
+    upstream.connection.send(b"second")
+    upstream.connection.connection_made(upstream.transport)
+    assert upstream.requests() == [b"first", b"second"]
+
+
+def test_a_request_without_an_answer_waits_for_room_only() -> None:
+    upstream = UpstreamByHand()
+    assert upstream.connection.send(b"a", answered=False).result() == b""
+    upstream.connection.pause_writing()
+    waits = upstream.connection.send(b"b", answered=False)
+    assert not waits.done
+    upstream.connection.resume_writing()
+    assert waits.result() == b""
+
+
+def test_before_the_connection_it_waits_for_that() -> None:
+    upstream = UpstreamByHand(connected=False)
+    waits = upstream.connection.send(b"a", answered=False)
+    assert not waits.done
+    upstream.connection.connection_made(upstream.transport)
+    assert waits.done
+
+
+@pytest.mark.parametrize("size", [-1, (1 << 30) + 1, 0x48545450])
+def test_what_is_no_frame_ends_the_connection(size: int) -> None:
+    upstream = UpstreamByHand()
+    waits = upstream.connection.send(b"a")
+    upstream.says(size.to_bytes(4, "big", signed=True))
+    with pytest.raises(CloseConnection, match="frame of size"):
+        waits.result()
+    assert upstream.transport.calls == ["abort"]
+    assert len(upstream.ended) == 1
+
+
+def test_an_answer_that_nothing_asked_for_ends_the_connection() -> None:
+    upstream = UpstreamByHand()
+    upstream.answers(b"news")
+    assert upstream.ended == ["the upstream sent an answer that no request asked for"]
+
+
+def test_the_end_of_the_upstream_fails_what_waits_and_what_comes_later() -> None:
+    upstream = UpstreamByHand()
+    first, second = upstream.connection.send(b"a"), upstream.connection.send(b"b")
+    upstream.answers(b"whole")
+    upstream.says(b"\0\0\0\x09half")
+    upstream.connection.connection_lost(None)
+    assert first.result() == b"whole"
+    for waits in (second, upstream.connection.send(b"c")):
+        with pytest.raises(CloseConnection, match="closed the connection"):
+            waits.result()
+    assert upstream.ended == ["the upstream closed the connection"]
+
+
+def test_a_client_that_goes_ends_it_in_good_order_and_without_a_word() -> None:
+    upstream = UpstreamByHand()
+    waits = upstream.connection.send(b"a")
+    upstream.connection.close()
+    assert (upstream.transport.calls, upstream.ended, waits.done) == (["close"], [""], True)
+    upstream.answers(b"late")
+    assert upstream.ended == [""]
