@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from judge_page import PAGE, SEMANTICS, columns, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, release
+from judged_loops import MISTAKES, find, stay_silent
 
 from minibroker.cli import main
 from minibroker_lab.judge.scripts import bundled, load
@@ -67,62 +67,20 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
 
 
 LOOP = Path(__file__).parents[1] / "support" / "applications" / "loop_client.py"
-
-
-def loop(mistake: str, directory: Path, *scripts: str, repeat: int = 1) -> list[dict[str, Any]]:
-    """What the judge reports of the loop with this mistake, one object a run."""
-    chosen = ["--repeat", str(repeat)]
-    chosen += [argument for script in scripts for argument in ("--script", script)]
-    topics = ["--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out", "--timeout", "90"]
-    main(["judge", *chosen, *topics, "--report", "json", "--report-dir", str(directory), "--", *python(mistake)])
-    found: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
-    return found
-
-
-def python(mistake: str) -> list[str]:
-    return [sys.executable, str(LOOP), mistake]
-
-
-OUTSIDE, REFUSED = "committed outside of it", "its Produce was refused"
-MISTAKES = [
-    ("offsets_outside", "client-killed-after-commit", "lineage-duplicate", "Produce", OUTSIDE),
-    ("swallowed", "produce-refused", "lineage-lost", "OffsetCommit", REFUSED),
-    ("new_id", "silent-end-txn", "lineage-duplicate", "Produce", "under two transactional ids"),
-    ("delivery_unseen", "produce-refused", "lineage-lost", "OffsetCommit", REFUSED),
-    ("read_uncommitted", "aborted-tail", "lineage-stray", "Produce", "read_uncommitted"),
-    ("position", "client-killed-after-commit", "lineage-lost", "TxnOffsetCommit", "before anything was written for it"),
-    ("no_seek", "produce-refused", "lineage-lost", "TxnOffsetCommit", "the consumer was not set back"),
-    ("one_id_twice", "calm", "shared-id", r"\w+", "two instances have the transactional id 'loop'"),
-    ("init_retried_only", "silent-end-txn", "lineage-duplicate", "Produce", "its answer was lost"),
-]
+RESTARTED = "offsets_outside"
+"""Its loop is killed and started again."""
 
 
 @pytest.mark.parametrize(
-    ("mistake", "script", "rule", "api", "kind"),
-    [
-        pytest.param(*MISTAKES[0]),
-        *(pytest.param(*row, marks=pytest.mark.slow) for row in MISTAKES[1:]),
-    ],
+    "mistake", [name if name == RESTARTED else pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES]
 )
-def test_a_mistake_in_a_loop_is_found(
-    tmp_path: Path, mistake: str, script: str, rule: str, api: str, kind: str
-) -> None:
-    (report,) = loop(mistake, tmp_path, script)
-    assert (report["verdict"], {one["rule"] for one in report["broken"]}) == ("broken", {rule})
-    (marked,) = [line for line in report["timeline"] if line.startswith(">")]
-    assert re.search(f" {api} v", marked)
-    assert kind in report["broken"][0]["message"]
+def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str) -> None:
+    find([sys.executable, str(LOOP), mistake], mistake, tmp_path)
 
 
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
-    """Under what finds the mistakes, and more that fails the same APIs."""
-    scripts = ["calm", "aborted-tail", "broker-killed", "client-killed-after-commit", "client-killed-before-commit"]
-    scripts += ["connection-resets", "coordinator-moves", "group-rebalances", "offsets-unavailable"]
-    scripts += ["produce-refused", "silent-end-txn"]
-    reports = loop("right", tmp_path, *scripts, repeat=2)
-    assert [one["script"] for one in reports] == [f"{name}-{number}" for name in scripts for number in (1, 2)]
-    assert [one for one in reports if one["verdict"] != "held"] == []
+    stay_silent([sys.executable, str(LOOP), "right"], tmp_path, repeat=2)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""An application with franz-go and one with sarama under failures, judged."""
+"""An application with franz-go and one with sarama under failures, and loops with a mistake of a user's, judged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from judged_applications import GO, SHORT, command, hold
-from toolchain import Unavailable
+from judged_loops import FREQUENT, QUICK, find, stay_silent
+from toolchain import Unavailable, go_program
 
 pytestmark = pytest.mark.go
 
@@ -18,3 +19,22 @@ def test_exactly_once_holds(tmp_path: Path, client: str) -> None:
     except Unavailable as missing:
         pytest.skip(str(missing))
     hold(argv, SHORT)
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program, with franz-go; its argument is the mistake."""
+    try:
+        return go_program("./loop", tmp_path_factory.mktemp("loop"))
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("mistake", [QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in FREQUENT)])
+def test_a_mistake_in_a_loop_is_found(loop: str, tmp_path: Path, mistake: str) -> None:
+    find([loop, mistake], mistake, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_right_loop_is_never_broken(loop: str, tmp_path: Path) -> None:
+    stay_silent([loop, "right"], tmp_path)

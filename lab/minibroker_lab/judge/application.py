@@ -4,7 +4,7 @@ mistakes that show even where nothing was lost."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.rules.rows import Finding, Log
@@ -30,16 +30,21 @@ class OffsetRow(NamedTuple):
 
 
 class Wire:
-    """The exchanges of a run as transactions and offsets. topic_names: by topic id as exchanges have it."""
+    """The exchanges of a run as transactions and offsets. topic_names: by topic id as exchanges have it. unapplied:
+    numbers of exchanges that a failure kept from being applied."""
 
     def __init__(
-        self, exchanges: Sequence[Exchange], produced: Sequence[Produced] = (), topic_names: Mapping[str, str] = {}
+        self,
+        exchanges: Sequence[Exchange],
+        produced: Sequence[Produced] = (),
+        topic_names: Mapping[str, str] = {},
+        unapplied: Collection[int] = (),
     ) -> None:
         self.exchanges, self.produced = exchanges, produced
         self._names = topic_names
         self._ends: dict[tuple[int, int], list[Exchange]] = defaultdict(list)
         for one in exchanges:
-            if one["api"] == "EndTxn" and not one["errors"]:
+            if one["api"] == "EndTxn" and not one["errors"] and one["number"] not in unapplied:
                 self._ends[producer(one)].append(one)
 
     def name(self, topic: Mapping[str, Any]) -> str:

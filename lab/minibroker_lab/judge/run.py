@@ -51,6 +51,15 @@ class JudgedRun:
     restarts: int = 0
     topic_names: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def unapplied(self) -> frozenset[int]:
+        """Numbers of the exchanges without an answer that the script kept from being applied."""
+        return frozenset(
+            one["number"]
+            for one in self.exchanges
+            if one["fault"] and one["outcome"] != "answered" and not self.script.steps[one["fault"] - 1].applies
+        )
+
 
 def run_command(
     command: Sequence[str],
@@ -104,7 +113,8 @@ def run_command(
                         fault.remove()  # the held request came from the killed command
                     if step.advance_ms:
                         run.moved.append((time.time_ns() // 1_000_000, step.advance_ms))
-                        broker.clock.advance(ms=step.advance_ms)
+                        # A killed command has no live members: what it left in its groups would keep it waiting.
+                        broker.clock.advance(ms=step.advance_ms, sessions=step.restart)
                     if step.restart:
                         run.restarts += 1
                         with uninterrupted():

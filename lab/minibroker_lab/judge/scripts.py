@@ -24,6 +24,8 @@ from minibroker.kernel.words import near, reason
 
 _SUFFIX = ".toml"
 _MOST_BROKERS = 9
+_BEFORE = ("close", "reset", "black_hole")
+"""Actions that leave a request without an answer, and unapplied."""
 _DEFAULTS = {"nth": 1, "times": 1, "probability": 1.0, "seed": 0}
 
 
@@ -42,6 +44,13 @@ class Step:
     until: str = ""
     times: int = 1
     restart: bool = False
+
+    @property
+    def applies(self) -> bool:
+        """Whether a request that it leaves without an answer was applied."""
+        action = self.rule["action"]
+        let_go = (self.advance_ms or self.until) and not self.restart
+        return action["name"] not in _BEFORE and (action["name"] != "hold" or action["when"] == "after" or bool(let_go))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             complete=not ran.lost,
             compacted=ran.compacted,
             topic_names=ran.topic_names,
+            unapplied=ran.unapplied,
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:

@@ -45,7 +45,7 @@ EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsTo
 class Evidence(NamedTuple):
     """All that a run left behind. as_of_ms: the broker clock at its end.
     complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
-    by topic id as exchanges have it."""
+    by topic id as exchanges have it. unapplied: numbers of exchanges that a failure kept from being applied."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -56,6 +56,7 @@ class Evidence(NamedTuple):
     complete: bool = True
     compacted: Collection[str] = ()
     topic_names: Mapping[str, str] = {}
+    unapplied: Collection[int] = ()
 
 
 class BrokenPromise(NamedTuple):
@@ -255,7 +256,7 @@ class _Links:
 
     def __init__(self, evidence: Evidence, stored: Sequence[Stored]) -> None:
         self._evidence = evidence
-        self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names)
+        self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names, evidence.unapplied)
         self._causes = Causes(self.wire, stored, evidence.lineage)
         self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
 

@@ -152,6 +152,18 @@ def test_two_transactions_with_records_that_committed_one_offset() -> None:
     assert found.message.startswith("two transactions committed offset 2 of group g (exchanges 2 and 10)")
 
 
+def test_a_transaction_whose_end_was_never_applied_committed_nothing() -> None:
+    story = Story()
+    story.produce("v", 0)
+    story.offsets(2, 0)
+    unapplied = story.end(0)["number"]
+    story.produce("v", 1)
+    story.offsets(2, 1)
+    story.end(1)
+    assert len(list(repeated_offsets(story.wire))) == 1
+    assert list(repeated_offsets(Wire(story.exchanges, story.produced, {}, {unapplied}))) == []
+
+
 def cause(story: Story, rule: str, *stored: Stored, commit: Exchange | None = None) -> str:
     topic = "in" if rule == "lineage-lost" else "out"
     offset = max(one.record.offset for one in stored if one.topic == topic)

@@ -207,8 +207,18 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
 
 RESTARTED = """
 import os, sys, wrong_client
+from wrong_client import m
 restarts = os.environ["MINIBROKER_RESTARTS"]
 client = wrong_client.Client()
+if restarts == "0":
+    kind = m.JoinGroupRequest
+    protocol = kind.JoinGroupRequestProtocol(name="range", metadata=b"")
+    member = {"member_id": "", "protocol_type": "consumer", "protocols": [protocol]}
+    while client.call(kind(group_id="g", session_timeout_ms=6000, **member), 0).error_code:
+        client.call(m.FindCoordinatorRequest(key="g"), 0)
+else:
+    (group,) = client.call(m.DescribeGroupsRequest(groups=["g"]), 0).groups
+    assert not group.members, "the killed one is a member"
 producer = client.init(name="tx")
 client.send("v" + restarts, producer, 0, name="tx")
 client.end(producer, commit=True)
@@ -219,18 +229,21 @@ client.end(producer, commit=True)
 def test_a_client_is_killed_and_started_again_between_two_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, committed: list[str]
 ) -> None:
-    """A held request is never applied, a held answer never sent; the clock moves before the second start."""
+    """A held request is never applied, a held answer never sent; before the second start the clock moves, and no group
+    has the killed one as a member any more."""
     monkeypatch.setenv("PYTHONPATH", str(CLIENT.parent))
     action = f'action = {{ name = "hold", when = "{when}" }}\n'
     script = parse(
-        f'[[fault]]\napi = "EndTxn"\n{action}meanwhile = {{ restart_client = true, advance_ms = 5000 }}\n', "s"
+        f'[[fault]]\napi = "EndTxn"\n{action}meanwhile = {{ restart_client = true, advance_ms = 60000 }}\n', "s"
     )
     # Of each committed record the lineage says that the empty topic lacks it.
     task = Task([sys.executable, "-c", RESTARTED], 30, {"topics": {"orders": 1}}, lineage=[Lineage("orders", "none")])
     judged = try_out(task, script, "s")
     run = judged.run
-    assert (run.status, run.restarts, run.fired, [ms for _, ms in run.moved]) == (0, 1, 1, [5000])
-    assert [e["outcome"] == "answered" for e in run.exchanges if e["api"] == "EndTxn"] == [False, True]
+    assert (run.status, run.restarts, run.fired, [ms for _, ms in run.moved]) == (0, 1, 1, [60000])
+    ends = [e for e in run.exchanges if e["api"] == "EndTxn"]
+    assert [e["outcome"] == "answered" for e in ends] == [False, True]
+    assert run.unapplied == ({ends[0]["number"]} if when == "before" else set())
     assert [one.finding.message.split("'")[1] for one in judged.broken] == committed
     assert circumstances(run).endswith(", 1 restart")
 

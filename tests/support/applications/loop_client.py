@@ -1,7 +1,7 @@
 """A loop that consumes `in`, produces to `out` and commits its offsets, with confluent-kafka, for `minibroker judge`.
 
-The argument names the mistake in it; `right` has none. The loop fills its input itself, with one Produce, and ends when
-it has gone through it. Started again it goes on where its group stood.
+The argument names the mistake in it (`judged_loops.py`); `right` has none. The loop fills its input itself, with one
+Produce, and ends when it has gone through it. Started again it goes on where its group stood.
 """
 
 from __future__ import annotations
@@ -14,17 +14,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-MISTAKES = (
-    "offsets_outside",
-    "swallowed",
-    "new_id",
-    "delivery_unseen",
-    "read_uncommitted",
-    "position",
-    "no_seek",
-    "one_id_twice",
-    "init_retried_only",
-)
 INPUTS, IN_ONE, WAIT = 6, 2, 8.0
 COMMON = {
     "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
