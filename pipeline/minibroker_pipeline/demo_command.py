@@ -134,14 +134,14 @@ class _Demo:
         """Run the query over new records; returns whether it failed."""
         from pyspark.errors import StreamingQueryException
 
-        from minibroker_pipeline import topic_source
+        from minibroker_pipeline import topic_options, topic_source
         from minibroker_pipeline.topic_sink import exactly_once
 
         topic_source.register(self._spark)
         servers = self._broker.bootstrap_servers
-        orders = self._spark.readStream.format(topic_source.NAME).option("bootstrap", servers)
+        orders = self._spark.readStream.format(topic_options.NAME).option("bootstrap", servers)
         payments = (
-            orders.option("topics", ORDERS).load().selectExpr("key", "concat('paid: ', cast(value as string)) value")
+            orders.option("subscribe", ORDERS).load().selectExpr("key", "concat('paid: ', cast(value as string)) value")
         )
         writer = exactly_once(payments, PAYMENTS, bootstrap=servers, sink=SINK)
         query = writer.option("checkpointLocation", self._checkpoint).trigger(availableNow=True).start()

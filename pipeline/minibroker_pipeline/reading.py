@@ -34,6 +34,8 @@ class PlainRecord(NamedTuple):
     value: bytes | None
     headers: Headers
     fault: str | None = None
+    timestamp_type: int = 0
+    """As Kafka's TimestampType: 0 CreateTime, 1 LogAppendTime."""
 
 
 Take = Callable[[Block, Sequence[LogFault], int], None]
@@ -163,7 +165,8 @@ def records_of(log: Log, path: str, header: BatchHeader, data: memoryview) -> It
         for record in decode_records(data, 0, header):
             key = None if record.key is None else bytes(record.key)
             value = None if record.value is None else bytes(record.value)
-            yield PlainRecord(log, path, record.offset, record.timestamp, *common, key, value, record.headers)
+            fields = record.offset, record.timestamp, *common, key, value, record.headers
+            yield PlainRecord(log, path, *fields, timestamp_type=int(header.log_append_time))
     except Malformed as error:
         offset, timestamp = header.base_offset, header.max_timestamp
         yield PlainRecord(log, path, offset, timestamp, *common, None, None, (), str(error))

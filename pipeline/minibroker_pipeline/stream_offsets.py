@@ -1,6 +1,10 @@
 """Offsets of the stream source `kafka-topics` as they lie in Spark's checkpoint, and what became of them since.
 
 `{"orders-0": {"offset": 5, "leaderEpoch": 0, "topicId": "…"}}`. Checkpoints of earlier releases have `{"orders-0": 5}`.
+
+Spark writes no initial offset down: it asks for it again when a query starts whose first batch was not committed. So an
+initial offset is marked with `"@initial": true`, and the end of the batch that begins there has it as `"@start"`. No
+topic has such a name.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ OLD_FORM: Final = (
     "the checkpoint is of an earlier release and has no topic ids: a topic that was deleted and made again before this "
     "batch is not noticed, as long as its log reaches the old offset; the next batch writes ids"
 )
+
+
+_INITIAL: Final = "@initial"
+_START: Final = "@start"
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,37 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
     }
 
 
+def initial(offsets: Offsets) -> dict[str, Any]:
+    """Where a stream without a checkpoint begins."""
+    return {_INITIAL: True, **to_json(offsets)}
+
+
+def end_of_batch(start: Mapping[str, Any], end: Offsets) -> dict[str, Any]:
+    """The end of the batch that begins at `start`; equal to `start` if the batch is empty."""
+    content = to_json(end)
+    if content == _plain(start):
+        return dict(start)
+    return {_START: _plain(start), **content} if _INITIAL in start else content
+
+
+def start_of_batch(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the batch begins, which Spark says begins at `start`: where it began when it was planned first."""
+    if start == end or _INITIAL in end:
+        return _plain(end)
+    planned: Mapping[str, Any] = end.get(_START, start)
+    return _plain(planned)
+
+
+def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name not in (_INITIAL, _START)}
+
+
 def from_json(content: Mapping[str, Any]) -> Offsets:
     """Raises NotReadable for what this source has not written."""
     ids: dict[str, bytes | None] = {}
     partitions: dict[str, dict[int, Position]] = {}
     try:
-        for name, value in content.items():
+        for name, value in _plain(content).items():
             topic, _, partition = name.rpartition("-")
             if _is_old(value):
                 at, text = Position(value), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -69,6 +69,24 @@ FINDINGS = _schema(
     "rule severity root topic partition producer_id producer_epoch first_offset last_offset file position "
     "transactional_id message"
 )
+
+TOPIC_RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", _STR),
+        ("partition", _I32),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", _I32),
+        ("headers", pa.list_(pa.struct([("key", _STR), ("value", pa.binary())]))),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int16()),
+        ("transactional", pa.bool_()),
+        ("fault", _STR),
+    ]
+)
+"""Columns of the Spark data source `kafka-topics`; the first eight as Spark's own connector has them."""
 
 TABLES: dict[str, Any] = {
     "batches": BATCHES,
@@ -139,14 +157,48 @@ def record_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def record_batches(records: Iterator[PlainRecord], schema: Any) -> Iterator[Any]:
-    """`record_batch` of so many records at a time."""
+def record_batches(
+    records: Iterator[PlainRecord],
+    schema: Any,
+    make: Callable[[Sequence[PlainRecord], Any], Any] = record_batch,
+) -> Iterator[Any]:
+    """`make` of so many records at a time."""
     while rows := list(islice(records, ROWS_AT_ONCE)):
-        yield record_batch(rows, schema)
+        yield make(rows, schema)
+
+
+def topic_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
+    """Records as a record batch with those columns of TOPIC_RECORDS that the schema has; others cost nothing."""
+    return pa.RecordBatch.from_arrays([_topic_column(records, field) for field in schema], schema=schema)
+
+
+def _topic_column(records: Sequence[PlainRecord], field: Any) -> Any:
+    values: list[Any]
+    if field.name in ("topic", "partition"):
+        values = [getattr(record.log, field.name) for record in records]
+    elif field.name == "headers":
+        # None where there are none, as with Spark's own connector.
+        values = [[{"key": _text(name), "value": v} for name, v in record.headers] or None for record in records]
+    elif field.name == "timestamp":
+        # A record may have any 64-bit number; what is no timestamp of Spark's is null.
+        times = (record.timestamp for record in records)
+        values = [time * 1000 if abs(time) <= _LATEST_MS else None for time in times]
+        return pa.array(values, pa.int64()).cast(field.type)
+    else:
+        values = [getattr(record, _NAMED.get(field.name, field.name)) for record in records]
+    return pa.array(values, field.type)
+
+
+_NAMED = {"timestampType": "timestamp_type"}
+_LATEST_MS = (2**63 - 1) // 1000
 
 
 def _header(name: str | bytes, value: bytes | None) -> dict[str, Any]:
-    return {"name": name if isinstance(name, str) else name.decode(errors="replace"), "value": value}
+    return {"name": _text(name), "value": value}
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")
 
 
 def _native(column: Any) -> Any:

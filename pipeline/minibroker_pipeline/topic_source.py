@@ -1,51 +1,59 @@
 """The Spark data source `kafka-topics`: records of topics, as a table or a stream, without any jar.
 
-`spark.read.format("kafka-topics").option("bootstrap", "HOST:PORT").option("topics", "a,b").load()`, and the same with
-`readStream`, whose offsets live in Spark's checkpoint. Columns: those of the table `records` in
-`minibroker_pipeline.tables`.
+`spark.read.format("kafka-topics").option("bootstrap", "HOST:PORT").option("subscribe", "a,b").load()`, and the same
+with `readStream`, whose offsets live in Spark's checkpoint. Options: `topic_options`; columns: `tables.TOPIC_RECORDS`;
+beside Spark's own connector: docs/how-to/topics-on-spark.md.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
-from minibroker.client.security import Security
-from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Position, Span
+from minibroker.client.topics import EARLIEST, LATEST, READ_UNCOMMITTED, Position, Span
 from minibroker.output import say
 from minibroker.rules.rows import ABORT, Log, LogFacts, Marker
 from minibroker.rules.scan import control_rows
 from minibroker_pipeline.files import NotReadable, Part
 from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.reading import PlainRecord, records_of
-from minibroker_pipeline.source import wanted
+from minibroker_pipeline.source import pruned, wanted
 from minibroker_pipeline.stream_offsets import (
     OLD_FORM,
     Changes,
     Offsets,
     TopicOffsets,
+    end_of_batch,
     from_json,
+    initial,
     is_old_form,
     kept_where_equal,
     readable_topics,
+    start_of_batch,
     to_json,
 )
-from minibroker_pipeline.tables import TABLES, record_batches
-from minibroker_pipeline.topics import TIMEOUT_MS, RecordsLost, Topics
+from minibroker_pipeline.tables import TOPIC_RECORDS, record_batches, topic_batch
+from minibroker_pipeline.topic_limits import Delay, Place, limited, sizes, split
+from minibroker_pipeline.topic_options import NAME, Bound, TopicOptions, topic_options
+from minibroker_pipeline.topics import RecordsLost, Topics
 from minibroker_protocol.records import BatchHeader
 
-NAME = "kafka-topics"
-_ISOLATION = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
-
-
-_KNOWN = frozenset({"bootstrap", "topics", "isolation", "startingoffsets", "failondataloss", "timeoutms"})
 _NEXT = (
     "To go on with the records that are there, set failOnDataLoss=false, which prints each loss, or start with a new "
     "checkpoint"
 )
+_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+_NEWEST = Bound("endingOffsets", LATEST)
 
 
 class DataLost(NotReadable):
@@ -71,11 +79,8 @@ class Range(InputPartition):
 
 
 class KafkaTopics(DataSource):
-    """A schema given with `.schema(…)` chooses columns. Options: `bootstrap`, `topics` (separated by commas),
-    `isolation` (read_committed or read_uncommitted), `startingOffsets` (earliest or latest, for a stream without a
-    checkpoint), `failOnDataLoss` (true: records that are gone unread end the query; false: they are printed and passed
-    over), `timeoutMs` (60000: how long a read waits without progress for a busy cluster), and for TLS and logins what
-    `minibroker.client.security` knows with `kafka.` before it, as Spark's own connector has it."""
+    """Columns as Spark's own connector has them; `.schema(…)` chooses among all of TOPIC_RECORDS. Options:
+    `topic_options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,85 +89,120 @@ class KafkaTopics(DataSource):
     def schema(self) -> Any:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(TABLES["records"])
+        headers = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "").lower()
+        return from_arrow_schema(pruned(TOPIC_RECORDS, [*_COLUMNS, *(["headers"] if headers == "true" else [])]))
 
-    def _ranges(self, schema: Any = None) -> _Ranges:
-        options = {name.lower(): text for name, text in self.options.items()}
-        bootstrap, topics = options.get("bootstrap"), options.get("topics")
-        if not bootstrap or not topics:
-            raise ValueError(f"{NAME}: the options bootstrap and topics are needed")
-        for name in sorted(options.keys() - _KNOWN):
-            if not name.startswith("kafka."):
-                raise ValueError(f"{NAME}: option {name}: there are only {', '.join(sorted(_KNOWN))} and kafka.…")
-        isolation = _choice(options, "isolation", ("read_committed", "read_uncommitted"))
-        starting = _choice(options, "startingOffsets", ("earliest", "latest"))
-        fail = _choice(options, "failOnDataLoss", ("true", "false")) == "true"
-        timeout = options.get("timeoutms", str(TIMEOUT_MS))
-        if not timeout.isdecimal() or not int(timeout):
-            raise ValueError(f"{NAME}: timeoutMs={timeout}: expected a whole number from 1")
-        names = [name.strip() for name in topics.split(",") if name.strip()]
-        settings = {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
-        cluster = Topics(bootstrap, Security.of(settings), timeout_ms=int(timeout))
-        first = EARLIEST if starting == "earliest" else LATEST
-        return _Ranges(cluster, names, _ISOLATION[isolation], first, wanted(TABLES["records"], schema, NAME), fail)
+    def _ranges(self, schema: Any = None, *, streaming: bool = False) -> _Ranges:
+        options = topic_options(self.options, streaming=streaming)
+        return _Ranges(options, wanted(TOPIC_RECORDS, schema, NAME))
 
     def reader(self, schema: Any) -> TopicReader:
         return TopicReader(self._ranges(schema))
 
     def streamReader(self, schema: Any) -> TopicStreamReader:
-        return TopicStreamReader(self._ranges(schema))
-
-
-def _choice(options: Mapping[str, str], name: str, words: Sequence[str]) -> str:
-    """The option's word in lower case, by default the first. Raises ValueError for one that is not among them."""
-    text: str = options.get(name.lower(), words[0])
-    if text.lower() not in words:
-        raise ValueError(f"{NAME}: {name} {text!r} is none of {', '.join(words)}")
-    return text.lower()
+        return TopicStreamReader(self._ranges(schema, streaming=True))
 
 
 class _Ranges:
-    """Lists offsets and reads records. Can be pickled. fail: whether records that are gone unread are an error."""
+    """Lists offsets and reads records. Can be pickled."""
 
-    def __init__(
-        self, topics: Topics, names: list[str], isolation: int, starting: int, schema: Any, fail: bool
-    ) -> None:
-        self.topics = topics
+    def __init__(self, options: TopicOptions, schema: Any) -> None:
+        self.options = options
+        self.topics = Topics(options.bootstrap, options.security, timeout_ms=options.timeout_ms)
+        if options.client_id is not None:
+            self.topics.client.client_id = options.client_id
         self.schema = schema
-        self.names = names
-        self.isolation = isolation
-        self.starting = starting
-        self.fail = fail
 
     def lost(self, text: str) -> None:
         """Raises DataLost, or prints what is passed over."""
-        if self.fail:
+        if self.options.fail_on_data_loss:
             raise DataLost(f"{NAME}: {text}. {_NEXT}")
         say(f"{NAME}: {text}; going on, as failOnDataLoss=false", to=sys.stderr, flush=True)
 
-    def offsets(self, which: int, known: Offsets | None = None) -> Offsets:
-        """The present ones. known: those of the last batch; a topic may be missing then if losses are no error."""
-        client = self.topics.client
+    def starting(self) -> Offsets:
+        """Where a table, or a stream without a checkpoint, begins."""
+        return self._bounded(self.options.starting, None)
+
+    def ending(self) -> Offsets:
+        """Where a table stops."""
+        return self._bounded(self.options.ending, None)
+
+    def newest(self, known: Offsets | None) -> Offsets:
+        """The present ends. known: offsets of the last batch; a topic may be missing then if losses are no error."""
+        return self._bounded(_NEWEST, known)
+
+    def _bounded(self, bound: Bound, known: Offsets | None) -> Offsets:
+        client, chosen = self.topics.client, self.options.subscription
+        names = chosen.names()
         try:
-            present = client.present(self.names)
-            for name in self.names:
-                if name not in present and (self.fail or known is None):
+            if names is None:
+                present: list[str] = chosen.matching(client.public_topics())
+                names = sorted({*present, *(known or ())})
+            else:
+                present = sorted(client.present(names))
+            for name in names:
+                if name not in present and (self.options.fail_on_data_loss or known is None):
                     if known and name in known:
                         self.lost(f"topic {name}, which was read before, is not in the cluster: it was deleted")
                     raise NotReadable(f"{NAME}: topic {name} is not in the cluster: it was deleted, or never created")
-            return client.steady(sorted(present), lambda places: self._offsets(places, which)) if present else {}
+            if not present:
+                bound.check(())
+                return {}
+            return client.steady(present, lambda places: self._positions(chosen.chosen(places), bound))
+        except ValueError as error:
+            raise NotReadable(str(error)) from None
         finally:
             client.close()
 
-    def _offsets(self, places: Sequence[tuple[str, int]], which: int) -> Offsets:
-        client = self.topics.client
-        isolation = self.isolation if which == LATEST else READ_UNCOMMITTED
-        found: dict[str, dict[int, Position]] = {}
+    def _positions(self, places: Sequence[Place], bound: Bound) -> Offsets:
+        bound.check(places)
+        positions: dict[str, dict[int, Position]] = {}
         for topic, partition in places:
-            at = client.position(topic, partition, which, isolation)
+            positions.setdefault(topic, {})[partition] = self._position(topic, partition, bound)
+        return {topic: TopicOffsets(self.topics.client.topic_ids.get(topic), of) for topic, of in positions.items()}
+
+    def _position(self, topic: str, partition: int, bound: Bound) -> Position:
+        client, isolation = self.topics.client, self.options.isolation
+        value = bound.at(topic, partition)
+        if bound.by_time:
+            # -1 for a partition without such a record.
+            offset = client.position(topic, partition, value, isolation).offset
+            if offset >= 0:
+                return Position(offset)
+            if not bound.or_latest:
+                raise NotReadable(
+                    f"{NAME}: {bound.option}: {topic}-{partition} has no record of {value} ms since 1970 or later; "
+                    "with startingOffsetsByTimestampStrategy=latest it would be read from its end"
+                )
+            value = LATEST
+        if value == LATEST:
+            return client.position(topic, partition, LATEST, isolation)
+        first = client.position(topic, partition, EARLIEST, READ_UNCOMMITTED).offset
+        if value == EARLIEST:
             # What is not read yet cannot be truncated: the beginning needs no epoch.
-            found.setdefault(topic, {})[partition] = at if which == LATEST else Position(at.offset)
-        return {topic: TopicOffsets(client.topic_ids.get(topic), of) for topic, of in found.items()}
+            return Position(first)
+        end = client.position(topic, partition, LATEST, isolation).offset
+        if not first <= value <= end:
+            self.lost(f"{bound.option}: {topic}-{partition} has offsets {first} to {end}, and not {value}")
+        return Position(min(max(first, value), end))
+
+    def begin(self, start: Offsets, end: Offsets) -> dict[Place, int]:
+        """Where each partition of `end` is read from: a new one, or one of a topic that was made again, from its
+        start."""
+        client = self.topics.client
+        offsets: dict[Place, int] = {}
+        try:
+            for topic, of in end.items():
+                known = start.get(topic)
+                same = None if known is None or known.is_other(of.topic_id) else known
+                for partition in of.partitions:
+                    if same is not None and partition in same.partitions:
+                        offsets[topic, partition] = same.partitions[partition].offset
+                    else:
+                        offsets[topic, partition] = client.position(topic, partition, EARLIEST).offset
+        finally:
+            client.close()
+        return offsets
 
     def between(self, start: Offsets, end: Offsets) -> list[Range]:
         """The ranges between two offsets; a new partition begins at its first offset. Losses are reported."""
@@ -173,12 +213,21 @@ class _Ranges:
                 lambda topic, partition: client.position(topic, partition, EARLIEST).offset,
                 client.truncated,
             )
-            return [Range(span) for span in changes.spans(start, end, client.present({*start, *end}))]
+            spans = list(changes.spans(start, end, client.present({*start, *end})))
+            options = self.options
+            return [Range(span) for span in split(spans, options.min_partitions, options.max_records_per_partition)]
         finally:
             client.close()
 
     def read(self, chosen: Range) -> Iterator[Any]:
-        return record_batches(self._records(chosen.span), self.schema)
+        return record_batches(self._readable(chosen.span), self.schema, topic_batch)
+
+    def _readable(self, span: Span) -> Iterator[PlainRecord]:
+        """Raises NotReadable for a batch that cannot be read, unless the column that says so was chosen."""
+        for record in self._records(span):
+            if record.fault is not None and "fault" not in self.schema.names:
+                raise NotReadable(f"{NAME}: {record.log}: the batch at offset {record.offset}: {record.fault}")
+            yield record
 
     def _records(self, span: Span | None) -> Iterator[PlainRecord]:
         """The records that a consumer of this isolation level sees."""
@@ -196,7 +245,7 @@ class _Ranges:
             return None
         client = self.topics.client
         try:
-            end = client.position(span.topic, span.partition, LATEST, self.isolation)
+            end = client.position(span.topic, span.partition, LATEST, self.options.isolation)
         finally:
             client.close()
         rest = span._replace(start=resume, stop=min(span.stop, end.offset), leader_epoch=end.leader_epoch)
@@ -208,7 +257,7 @@ class _Ranges:
         facts = LogFacts(log, start_offset=span.start)
         part = Part(facts, str(log), span.start, span.stop, span=span)
         aborting: set[int] = set()
-        for data, fetched in self.topics.pieces(part, self.isolation):
+        for data, fetched in self.topics.pieces(part, self.options.isolation):
             waiting = sorted(fetched.aborted, key=lambda one: -one[1])
             for block in HeaderScan(data).blocks():
                 for index, position in enumerate(block.positions.tolist()):
@@ -230,39 +279,83 @@ def _aborted_by(log: Log, header: BatchHeader, batch: memoryview) -> set[int]:
 
 
 class TopicReader(DataSourceReader):
-    """A batch read: the offsets at the time when the query is planned."""
+    """A table: the offsets at the time when the query is planned, or those of the options."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._ranges.between(self._ranges.offsets(EARLIEST), self._ranges.offsets(LATEST))
+        start, end = self._ranges.starting(), self._ranges.ending()
+        stops = _flat(end)
+        for (topic, partition), first in _flat(start).items():
+            if first > stops.get((topic, partition), first):
+                raise NotReadable(
+                    f"{NAME}: {topic}-{partition} is to be read from offset {first} up to {stops[topic, partition]}"
+                )
+        return self._ranges.between(start, end)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         # Where there is nothing to read, Spark reads nothing at all: None.
         return self._ranges.read(partition) if isinstance(partition, Range) else iter(())
 
 
-class TopicStreamReader(DataSourceStreamReader):
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads new records; with read_committed up to the last stable offset."""
 
     def __init__(self, ranges: _Ranges) -> None:
         self._ranges = ranges
+        options = ranges.options
+        self._delay = None if options.min_offsets is None else Delay(options.min_offsets, options.max_delay_ms)
+        self._initial: dict[str, Any] | None = None
+        self._target: Offsets | None = None
+        self._newest: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_json(self._ranges.offsets(self._ranges.starting))
+        """Spark asks twice; `latest` must be the same offsets."""
+        if self._initial is None:
+            self._initial = initial(self._ranges.starting())
+        return self._initial
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark has no limit of both kinds for Python: `latestOffset` applies the other one.
+        options = self._ranges.options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        return ReadAllAvailable() if options.min_offsets is None else ReadMinRows(options.min_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is read by this run, all of it, and nothing that comes later."""
+        self._target = self._ranges.newest({})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Raises DataLost for a topic that was deleted, before Spark writes the batch into its checkpoint."""
-        known = from_json(start) if start else {}
-        end = self._ranges.offsets(LATEST, known)
-        if self._ranges.fail:
-            others = {topic: None for topic in known if topic not in self._ranges.names}
+        ranges = self._ranges
+        known = from_json(start)
+        end = self._newest = ranges.newest(known) if self._target is None else self._target
+        if ranges.options.fail_on_data_loss:
+            names = ranges.options.subscription.names()
+            others = {topic: None for topic in known if names is not None and topic not in names}
             now = others | {topic: of.topic_id for topic, of in end.items()}
-            list(readable_topics(known, end, now, self._ranges.lost))
-        return to_json(kept_where_equal(known, end))
+            list(readable_topics(known, end, now, ranges.lost))
+        return end_of_batch(start, kept_where_equal(known, self._limited(known, end, limit)))
+
+    def _limited(self, known: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:
+        """How much of what is there the next batch reads. Spark asks for all of it with Trigger.Once."""
+        most = self._ranges.options.max_offsets
+        if isinstance(limit, ReadAllAvailable) or (most is None and self._delay is None):
+            return end
+        first, stops = self._ranges.begin(known, end), _flat(end)
+        # A run that ends must not wait for more.
+        if self._delay is not None and self._target is None and self._delay.holds(sum(sizes(first, stops).values())):
+            return known
+        return end if most is None else _moved(end, limited(first, stops, most))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the query's progress; `topic_limits.behind` reads the lag from it."""
+        return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        start = dict(start_of_batch(start, end))
         if is_old_form(start):
             say(f"{NAME}: {OLD_FORM}", to=sys.stderr, flush=True)
         return self._ranges.between(from_json(start), from_json(end))
@@ -270,6 +363,22 @@ class TopicStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Range)
         return self._ranges.read(partition)
+
+    def stop(self) -> None:
+        self._ranges.topics.client.close()
+
+
+def _flat(offsets: Offsets) -> dict[Place, int]:
+    return {(topic, number): at.offset for topic, of in offsets.items() for number, at in of.partitions.items()}
+
+
+def _moved(offsets: Offsets, to: dict[Place, int]) -> Offsets:
+    return {
+        topic: TopicOffsets(
+            of.topic_id, {number: at._replace(offset=to[topic, number]) for number, at in of.partitions.items()}
+        )
+        for topic, of in offsets.items()
+    }
 
 
 def register(spark: Any) -> None:

@@ -97,6 +97,12 @@ class TopicClient(ReadingClient):
             if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         }
 
+    @_readable()
+    def public_topics(self) -> list[str]:
+        """All topics but Kafka's own, as a consumer's pattern sees them."""
+        answer = self.metadata(None)
+        return sorted(topic.name or "" for topic in answer.topics if not topic.is_internal)
+
     position = _readable()(ReadingClient.position)
     truncated = _readable()(ReadingClient.truncated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -28,7 +29,7 @@ def bootstrap(connector: list[Path] | str) -> Iterator[str]:
         pytest.skip(connector)
     from minibroker.testing.embedded import Minibroker
 
-    topics = {"written": 2, "transactions": 2, "in": 2, "out": 2}
+    topics = {"written": 2, "transactions": 2, "in": 2, "out": 2, "same": 2}
     with Minibroker(ephemeral=True, topics=topics) as broker:
         yield broker.bootstrap_servers
 
@@ -88,6 +89,41 @@ def test_only_what_was_committed(spark: Any, bootstrap: str) -> None:
         assert source(spark, bootstrap, "transactions").count() == 40
     finally:
         producer.abort_transaction(30)
+
+
+def test_this_project_s_source_gives_the_same(spark: Any, bootstrap: str) -> None:
+    """Names and types of columns, and every row, for the options that both have."""
+    from minibroker_pipeline.topic_source import register
+
+    register(spark)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(40):
+        at = {"partition": number % 2, "timestamp": 1_700_000_000_000 + number}
+        producer.produce("same", value=str(number), key=None, headers=[("h", None), ("h", b"x")][: number % 3], **at)
+    producer.flush()
+    cases = [
+        {"subscribe": "same"},
+        {"startingOffsets": '{"same": {"0": 3, "1": -2}}', "endingOffsets": '{"same": {"0": -1, "1": 7}}'},
+        {"startingTimestamp": "1700000000005", "endingTimestamp": "1700000000030", "minPartitions": "5"},
+        {"startingOffsetsByTimestamp": '{"same": {"0": 1700000000031, "1": 1}}', "maxRecordsPerPartition": "7"},
+        {"startingTimestamp": "1800000000000", "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribePattern": "sam."},
+        {"assign": '{"same": [1]}'},
+    ]
+
+    def rows(source: str) -> Any:
+        tables = []
+        for number, options in enumerate(cases):
+            chosen = {"subscribe": "same"} if not options.keys() & {"subscribePattern", "assign"} else {}
+            chosen |= {"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", **options}
+            tables.append(spark.read.format(source).options(**chosen).load().selectExpr("*", f"{number} case"))
+        return functools.reduce(lambda one, other: one.unionAll(other), tables)
+
+    ours, theirs = rows("kafka-topics"), rows("kafka")
+    assert ours.schema == theirs.schema
+    read = ours.collect()
+    assert sorted(map(repr, read)) == sorted(map(repr, theirs.collect()))
+    assert {row.case for row in read} == {0, 1, 2, 3, 5, 6}
 
 
 def test_a_stream_from_topic_to_topic_goes_on_from_its_checkpoint(spark: Any, bootstrap: str, tmp_path: Path) -> None:

@@ -250,7 +250,8 @@ def keys(rows: Any) -> set[str]:
 
 
 def test_topics_as_a_table(spark: Any, cluster: str) -> None:
-    from minibroker_pipeline.topic_source import NAME, register
+    from minibroker_pipeline.topic_options import NAME
+    from minibroker_pipeline.topic_source import register
 
     register(spark)
     source = spark.read.format(NAME).options(bootstrap=cluster, topics="t")
@@ -271,7 +272,9 @@ def test_a_source_behind_tls_and_a_login() -> None:
 
 
 def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path: Path) -> None:
-    from minibroker_pipeline.topic_source import NAME, register
+    from minibroker_pipeline.topic_limits import behind
+    from minibroker_pipeline.topic_options import NAME
+    from minibroker_pipeline.topic_source import register
 
     confluent_kafka = pytest.importorskip("confluent_kafka")
     register(spark)
@@ -282,8 +285,10 @@ def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path
             producer.produce("copy", key=name, value=b"v", partition=number % 2)
         producer.flush()
 
+    batches: list[int] = []
+
     def run(name: str, **options: str) -> set[str]:
-        stream = spark.readStream.format(NAME).options(bootstrap=cluster, topics="copy", **options).load()
+        stream = spark.readStream.format(NAME).options(bootstrap=cluster, subscribe="copy", **options).load()
         query = (
             stream.writeStream.format("parquet")
             .option("path", str(tmp_path / name))
@@ -292,6 +297,8 @@ def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path
             .start()
         )
         query.awaitTermination()
+        batches[:] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        assert behind(query.lastProgress["sources"][0]).total == 0
         rows = spark.read.parquet(str(tmp_path / name))
         assert rows.count() == len(keys(rows))  # nothing twice
         return keys(rows)
@@ -304,9 +311,16 @@ def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path
     undone.abort_transaction(30)
     send("a", "b", "c")
     assert run("committed") == {"a", "b", "c"}
-    send("d")
-    assert run("committed") == {"a", "b", "c", "d"}
-    assert run("all", isolation="read_uncommitted") == {"gone", "a", "b", "c", "d"}
+    send("d", "e", "f", "g", "h")
+    assert run("committed", maxOffsetsPerTrigger="2") == set("abcdefgh")
+    assert batches == [2, 2, 1]
+    # What is there when a run begins is read by it, also where its first batch is an old one that was not committed.
+    commits = tmp_path / "committed-checkpoint" / "commits"
+    for name in ("3", ".3.crc"):
+        (commits / name).unlink()
+    send("i")
+    assert run("committed") == set("abcdefghi")
+    assert run("all", isolation="read_uncommitted") == {"gone", *"abcdefghi"}
 
 
 def test_a_cluster_is_audited_on_spark(spark: Any, cluster: str) -> None:

@@ -11,9 +11,17 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
+from minibroker.rules.rows import Log
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline.files import NotReadable
-from minibroker_pipeline.topic_source import DataLost, KafkaTopics
+from minibroker_pipeline.reading import PlainRecord
+from minibroker_pipeline.sink_options import COLUMNS, check_columns
+from minibroker_pipeline.source import pruned
+from minibroker_pipeline.tables import TOPIC_RECORDS, topic_batch
+from minibroker_pipeline.topic_limits import behind
+from minibroker_pipeline.topic_source import DataLost, KafkaTopics, ReadAllAvailable
 from minibroker_pipeline.topics import TopicClient
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import Record, build_batch
@@ -37,27 +45,30 @@ class Source:
         assert self.client.ask_any(request, m.DeleteTopicsResponse, 3).responses[0].error_code == 0
         self.client._leaders.clear()
 
-    def write(self, *values: str) -> None:
+    def write(self, *values: str, partition: int = 0, timestamp: int = 1, headers: Any = ()) -> None:
         kind = m.ProduceRequest
         for value in values:
-            data = kind.PartitionProduceData(index=0, records=bytes(build_batch([Record(0, 1, None, value.encode())])))
+            records = bytes(build_batch([Record(0, timestamp, None, value.encode(), headers)]))
+            data = kind.PartitionProduceData(index=partition, records=records)
             request = kind(
                 acks=-1,
                 timeout_ms=10_000,
                 topic_data=[kind.TopicProduceData(name=self.topic, partition_data=[data])],
             )
-            answer = self.client.ask(self.client.leader(self.topic, 0), request, m.ProduceResponse, 7)
+            answer = self.client.ask(self.client.leader(self.topic, partition), request, m.ProduceResponse, 7)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     def stream(self, **options: str) -> Any:
-        given = {"bootstrap": self.broker.bootstrap_servers, "topics": self.topic, **options}
+        given = {"bootstrap": self.broker.bootstrap_servers, "subscribe": self.topic, **options}
+        if given.keys() & {"subscribePattern", "assign"}:
+            del given["subscribe"]
         return KafkaTopics(given).streamReader(None)  # type: ignore[arg-type]
 
     def run(self, start: Any = None, **options: str) -> tuple[Any, list[str]]:
         """One query as Spark runs it from a checkpoint: its last offset, and the values that it read."""
         stream = self.stream(**options)
         start = stream.initialOffset() if start is None else json.loads(json.dumps(start))
-        end = json.loads(json.dumps(stream.latestOffset(start)))
+        end = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
         return end, self.batch(stream, start, end)
 
     def batch(self, stream: Any, start: Any, end: Any) -> list[str]:
@@ -108,7 +119,8 @@ def test_a_topic_made_again(source: Source, again: int, capsys: pytest.CaptureFi
 def test_a_topic_made_again_between_plan_and_read(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
     source.write(*letters("old", 6))
     stream, patient = source.stream(), source.stream(failOnDataLoss="false")
-    start, end = stream.initialOffset(), stream.latestOffset()
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
     planned, ranges = stream.partitions(start, end), patient.partitions(start, end)
     source.delete()
     source.create()
@@ -144,7 +156,7 @@ def test_records_deleted_past_the_checkpoint(source: Source, capsys: pytest.Capt
     start, _ = source.run()
     source.write(*letters("w", 6))
     stream = source.stream()
-    end = stream.latestOffset(start)
+    end = stream.latestOffset(start, ReadAllAvailable())
     planned = stream.partitions(start, end)
     source.broker.state.delete_records(topic=source.topic, partition=0, offset=5)
     lost = f"{source.topic}-0 is to be read from offset 3, but its log starts at 5"
@@ -176,7 +188,7 @@ def test_a_topic_that_is_not_asked_for_any_more(source: Source) -> None:
     end, _ = source.run()
     source.broker.state.create_topic(topic=f"{source.topic}-next", partitions=1)
     with pytest.raises(DataLost, match=f"topic {source.topic}, which was read up to offset 0@1, is not read any more"):
-        source.run(end, topics=f"{source.topic}-next")
+        source.run(end, subscribe=f"{source.topic}-next")
 
 
 def test_nothing_new_is_no_new_offset(source: Source) -> None:
@@ -185,20 +197,191 @@ def test_nothing_new_is_no_new_offset(source: Source) -> None:
     assert source.run(end) == (end, [])
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"maxOffsetsPerTrigger": "10"}, "option maxoffsetspertrigger: there are only bootstrap, failondataloss"),
-        ({"failOnDataLoss": "no"}, "failOnDataLoss 'no' is none of true, false"),
-        ({"startingOffsets": "5"}, "startingOffsets '5' is none of earliest, latest"),
-        ({"isolation": "5"}, "isolation '5' is none of read_committed, read_uncommitted"),
-        ({"timeoutMs": "0"}, "timeoutMs=0: expected a whole number from 1"),
-        ({"topics": ""}, "the options bootstrap and topics are needed"),
-    ],
-)
-def test_options_that_there_are_not(source: Source, options: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        source.stream(**options)
+def test_latest_is_decided_once(source: Source) -> None:
+    """Spark asks twice, and again when it starts a query whose first batch was not committed."""
+    source.write("before")
+    stream = source.stream(startingOffsets="latest")
+    start = stream.initialOffset()
+    source.write("a")
+    assert stream.initialOffset() == start
+    end = stream.latestOffset(start, ReadAllAvailable())
+    source.write("b")
+    restarted = source.stream(startingOffsets="latest")
+    later = restarted.initialOffset()
+    assert later != start
+    for wrong in (start, later):
+        assert source.batch(restarted, wrong, end) == ["a"]
+    then = restarted.latestOffset(end, ReadAllAvailable())
+    assert source.batch(restarted, end, then) == ["b"]
+    assert restarted.latestOffset(then, ReadAllAvailable()) == then
+
+
+def test_an_empty_first_batch_keeps_where_the_stream_begins(source: Source) -> None:
+    stream = source.stream(startingOffsets="latest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert (end, source.batch(stream, start, end)) == (start, [])
+    source.write("a")
+    restarted = source.stream(startingOffsets="latest")
+    assert source.batch(restarted, restarted.initialOffset(), end) == []
+    assert source.batch(restarted, end, restarted.latestOffset(end, ReadAllAvailable())) == ["a"]
+
+
+def test_a_run_that_ends_reads_what_was_there_when_it_began(source: Source) -> None:
+    source.write(*letters("v", 5))
+    stream = source.stream(maxOffsetsPerTrigger="2", minOffsetsPerTrigger="2")
+    stream.prepareForTriggerAvailableNow()
+    source.write("later")
+    at, batches = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        batches.append(source.batch(stream, at, end))
+        at = end
+    assert batches == [["v0", "v1"], ["v2", "v3"], ["v4"]]
+    assert source.run(at)[1] == ["later"]
+
+
+def test_a_batch_waits_until_it_is_large_enough(source: Source) -> None:
+    source.write("a")
+    stream = source.stream(minOffsetsPerTrigger="3", maxTriggerDelay="1h")
+    limit = stream.getDefaultReadLimit()
+    assert limit.min_rows == 3
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    assert source.batch(stream, stream.initialOffset(), first) == ["a"]
+    source.write("b", "c")
+    assert stream.latestOffset(first, limit) == first
+    assert behind({"latestOffset": stream.reportLatestOffset(), "endOffset": first}) == (2, 2, 2.0, 2)
+    source.write("d")
+    end = stream.latestOffset(first, limit)
+    assert source.batch(stream, first, end) == ["b", "c", "d"]
+
+
+def table(source: Source, **options: str) -> list[str]:
+    """Values of the finished table."""
+    given = {"bootstrap": source.broker.bootstrap_servers, **options}
+    if not given.keys() & {"subscribePattern", "assign"}:
+        given["subscribe"] = source.topic
+    topics = KafkaTopics(given)  # type: ignore[arg-type]
+    reader = topics.reader(topics.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [value.as_py().decode() for batch in batches for value in batch.column("value")]
+
+
+def test_a_table_between_offsets_and_times(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    source.write(*letters("v", 6), timestamp=1000)
+    source.write(*letters("w", 2), timestamp=2000)
+    topic, everything = source.topic, [*letters("v", 6), "w0", "w1"]
+
+    def each(value: int) -> str:
+        return json.dumps({topic: {"0": value}})
+
+    assert table(source) == everything
+    assert table(source, startingOffsets=each(4), endingOffsets=each(7)) == ["v4", "v5", "w0"]
+    assert table(source, startingOffsets=each(-2), endingOffsets=each(-1)) == everything
+    assert table(source, startingTimestamp="1500") == ["w0", "w1"]
+    assert table(source, startingOffsetsByTimestamp=each(1500), startingOffsets=each(0)) == ["w0", "w1"]
+    assert table(source, endingTimestamp="2000") == letters("v", 6)
+    assert table(source, endingOffsetsByTimestamp=each(9000)) == everything
+    with pytest.raises(NotReadable, match=f"startingTimestamp: {topic}-0 has no record of 9000 ms"):
+        table(source, startingTimestamp="9000")
+    assert table(source, startingTimestamp="9000", startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(DataLost, match=f"startingOffsets: {topic}-0 has offsets 0 to 8, and not 9"):
+        table(source, startingOffsets=each(9))
+    assert table(source, endingOffsets=each(99), failOnDataLoss="false") == everything
+    assert f"endingOffsets: {topic}-0 has offsets 0 to 8, and not 99; going on" in capsys.readouterr().err
+    with pytest.raises(NotReadable, match="to be read from offset 5 up to 3"):
+        table(source, startingOffsets=each(5), endingOffsets=each(3))
+    with pytest.raises(NotReadable, match=f"must name every partition: {topic}-0 is missing"):
+        table(source, startingOffsets='{"other": {"0": 1}}')
+
+
+def test_which_topics_and_partitions(broker: Minibroker) -> None:
+    source = Source(broker, "chosen-a")
+    source.broker.state.create_topic(topic="chosen-a", partitions=2)
+    source.broker.state.create_topic(topic="chosen-b", partitions=1)
+    source.write("a0")
+    source.write("a1", partition=1)
+    Source(broker, "chosen-b").write("b")
+    assert sorted(table(source, subscribePattern="chosen-.")) == ["a0", "a1", "b"]
+    assert table(source, subscribePattern="chosen") == []
+    assert table(source, assign='{"chosen-a": [1], "chosen-b": [0]}') == ["a1", "b"]
+    with pytest.raises(NotReadable, match="assign: topic chosen-a has no partition 2"):
+        table(source, assign='{"chosen-a": [1, 2]}')
+    # A topic that the pattern matches later is read from its start, one that is deleted is a loss.
+    end, _ = source.run(subscribePattern="chosen-.*")
+    broker.state.create_topic(topic="chosen-new", partitions=1)
+    new = Source(broker, "chosen-new")
+    new.write("n")
+    end, values = source.run(end, subscribePattern="chosen-.*")
+    assert values == ["n"]
+    new.delete()
+    with pytest.raises(DataLost, match="topic chosen-new, which was read before, is not in the cluster"):
+        source.run(end, subscribePattern="chosen-.*")
+    assert source.run(end, subscribePattern="chosen-.*", failOnDataLoss="false")[1] == []
+    for one in (source, new):
+        one.client.close()
+
+
+def test_tasks_of_a_partition(source: Source) -> None:
+    source.write(*letters("v", 10))
+    for options, tasks in (({"minPartitions": "4"}, 4), ({"maxRecordsPerPartition": "3"}, 4), ({}, 1)):
+        stream = source.stream(**options)
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+        assert len(stream.partitions(start, end)) == tasks
+        assert source.batch(stream, start, end) == letters("v", 10)
+
+
+def test_columns_are_those_of_the_connector(source: Source) -> None:
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
+
+    source.write("x", timestamp=1_700_000_000_123, headers=[("h", b"1"), ("h", None)])
+    source.write("y")
+    given = {"bootstrap": source.broker.bootstrap_servers, "subscribe": source.topic, "includeHeaders": "true"}
+    topics = KafkaTopics(given)  # type: ignore[arg-type]
+    chosen = topics.schema()
+    assert chosen.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    reader = topics.reader(chosen)
+    (batch, *_), *_ = [list(reader.read(part)) for part in reader.partitions()]
+    first, second = batch.to_pylist()
+    assert first["timestamp"].timestamp() == 1_700_000_000.123
+    assert first["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert (first["offset"], first["timestampType"], second["offset"], second["headers"]) == (0, 0, 1, None)
+    # The sink takes these columns as they are.
+    kept = {field.name: field.dataType.simpleString() for field in chosen if field.name in COLUMNS}
+    check_columns(kept)
+    assert batch.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    plain = KafkaTopics({"bootstrap": "h:1", "subscribe": "t"}).schema()  # type: ignore[arg-type]
+    assert [field.name for field in plain] == [field.name for field in chosen][:-1]
+    more = StructType().add("producer_id", LongType()).add("fault", StringType()).add("key", BinaryType())
+    reader = topics.reader(more)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert rows == [{"producer_id": -1, "fault": None, "key": None}] * 2
+    with pytest.raises(ValueError, match="column offset is bigint, not timestamp"):
+        topics.reader(StructType().add("offset", TimestampType()))
+
+
+def test_a_timestamp_that_spark_has_not_is_null() -> None:
+    log, at = Log("", "t", 0), (-(1 << 62), -1, 1 << 62)
+    rows = [PlainRecord(log, "", 0, time, -1, -1, False, None, None, (), timestamp_type=1) for time in at]
+    batch = topic_batch(rows, pruned(TOPIC_RECORDS, ["timestamp", "timestampType"]))
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [None, -1000, None]
+    assert batch.column("timestampType").to_pylist() == [1, 1, 1]
+
+
+def test_a_batch_that_cannot_be_read_ends_the_query(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.types import StringType, StructType
+
+    source.write("x")
+    monkeypatch.setattr("minibroker_pipeline.reading.crc_ok", lambda *_: False)
+    with pytest.raises(NotReadable, match=f"{source.topic}-0: the batch at offset 0: checksum"):
+        table(source)
+    given = {"bootstrap": source.broker.bootstrap_servers, "subscribe": source.topic}
+    reader = KafkaTopics(given).reader(StructType().add("fault", StringType()))  # type: ignore[arg-type]
+    (batch,) = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert batch.column("fault")[0].as_py().startswith("checksum")
 
 
 def test_a_busy_cluster_is_waited_for(source: Source) -> None:
@@ -251,5 +434,5 @@ def test_a_leader_that_dies_unnoticed_is_waited_for(pair: Source) -> None:
     stream = pair.stream()
     start = stream.initialOffset()
     pair.broker.cluster.kill_broker(pair.broker.cluster.leader("t"), unnoticed=True)
-    end = stream.latestOffset(start)
+    end = stream.latestOffset(start, ReadAllAvailable())
     assert pair.batch(stream, start, end) == letters("v", 3)
