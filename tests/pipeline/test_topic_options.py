@@ -55,6 +55,7 @@ def test_which_partitions() -> None:
     pattern = topic_options({"bootstrap": "h:1", "subscribePattern": "or.*"}, streaming=True).subscription
     assert pattern.names() is None
     assert pattern.matching(["orders", "for", "or"]) == ["or", "orders"]
+    assert Subscription(pattern="or").matching(["orders", "or"]) == ["or"]
     assigned = topic_options({"bootstrap": "h:1", "assign": '{"b": [0], "a": [1]}'}, streaming=True).subscription
     assert assigned.names() == ["a", "b"]
     assert assigned.chosen(places) == [("a", 1), ("b", 0)]
