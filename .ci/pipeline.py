@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 LOST_SECONDS = 400  # a test of a tier that takes longer is ended
+EXECUTABLE_EXTRAS = "demo,conformance,sasl,tls,metrics"
 FUZZED_PAYLOADS = 100_000  # of records, damaged, through the compiled walk: ten seconds
 RERUNS = 2  # of a test that failed, but for one that hung
 TRIES = 3  # of an installation
@@ -318,6 +319,20 @@ def compiled(place: Workplace) -> None:
         place.run(python, *fuzz, PYTHONPATH=str(place.clone / "tests" / "support" / "on_the_wire"))
 
 
+def executable(place: Workplace) -> None:
+    """The file for machines without Python: built, and used in an empty environment."""
+    tools, out = place.directory / "executable tools", place.directory / "executable"
+    place.run(real_python(), "-m", "venv", tools)
+    compiler = "1" if any(map(shutil.which, ("cc", "gcc", "clang"))) else ""
+    needs = ("pyinstaller>=6.10,<7", f"{place.clone}[{EXECUTABLE_EXTRAS}]")
+    place.install(scripts(tools) / "python", *needs, MINIBROKER_COMPILE=compiler)
+    place.run(scripts(tools) / "python", place.clone / "tools" / "executable" / "build.py", out)
+    argv: list[str | Path] = [programs(place) / "python", "-m", "pytest", "-n", "0", "tests/test_executable.py"]
+    (file,) = out.iterdir()
+    with_results(place, lambda options: place.run(*argv, PYTEST_ADDOPTS=options, MINIBROKER_EXECUTABLE=str(file)))
+    shutil.copytree(out, place.dist, dirs_exist_ok=True)
+
+
 def bill_of_materials(place: Workplace, tools: Path) -> None:
     """CycloneDX JSON of what the wheel installs without extras."""
     bare, bill = place.directory / "default", place.dist / "minibroker.cdx.json"
@@ -578,6 +593,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("imports", 30, check("lint-imports")),
     ("wheel", 120, wheel),
     ("compiled", 120, compiled),
+    ("executable", 100, executable),
     *((f"python{version}", 100, other_python(version)) for version in OTHER_PYTHONS),
     ("matrices", 200, matrices),
     ("simulation", 110, check("minibroker", "simulate", "--seeds", "600", "--jobs", "2")),

@@ -57,11 +57,19 @@ def _announced() -> dict[str, EntryPoint]:
 
 def _load(entry: EntryPoint) -> Command:
     """The command of an entry point; one with a `problem` when it cannot be loaded, whatever was raised."""
+    from importlib.util import find_spec
+
+    from minibroker.kernel.extras import is_executable_file
+
     try:
         command: Command = entry.load()
+        if is_executable_file() and find_spec(command.module) is None:
+            raise ModuleNotFoundError
     except Exception as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        return Command(entry.module, f"cannot be loaded: {problem}", problem=problem)
+        problem = f"cannot be loaded: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+        if is_executable_file() and isinstance(error, ModuleNotFoundError):
+            problem = "is not in the executable file: install minibroker with pip for it"
+        return Command(entry.module, problem, problem=problem)
     return command
 
 

@@ -1,7 +1,7 @@
 // Package minibroker starts a Kafka-protocol broker for one test.
 //
-// It is `minibroker serve`, from PATH or as the variable MINIBROKER names it. It prints nothing; its output is in the
-// test's log when the test fails.
+// It is `minibroker serve`: the file that the variable MINIBROKER names, or .minibroker/minibroker in this directory or one above it,
+// or minibroker on PATH. It prints nothing; its output is in the test's log when the test fails.
 package minibroker
 
 import (
@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -36,13 +37,30 @@ type Broker struct {
 	token   string
 }
 
+// program is the file that the variable MINIBROKER names, the project's own, or what PATH has.
+func program() string {
+	if named := os.Getenv("MINIBROKER"); named != "" {
+		return named
+	}
+	directory, err := os.Getwd()
+	for err == nil {
+		own := filepath.Join(directory, ".minibroker", "minibroker")
+		if information, failed := os.Stat(own); failed == nil && !information.IsDir() {
+			return own
+		}
+		above := filepath.Dir(directory)
+		if above == directory {
+			break
+		}
+		directory = above
+	}
+	return "minibroker"
+}
+
 // Start runs a broker until the test ends. arguments: further ones of `minibroker serve`, such as "--topic", "orders:3".
 func Start(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
-	name := os.Getenv("MINIBROKER")
-	if name == "" {
-		name = "minibroker"
-	}
+	name := program()
 	random := make([]byte, 16)
 	if _, err := rand.Read(random); err != nil {
 		t.Fatal(err)
@@ -63,7 +81,7 @@ func Start(t testing.TB, arguments ...string) *Broker {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
-		t.Fatalf("%v; install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER", err)
+		t.Fatalf("%v; install minibroker with pip and have it on PATH, or its executable file as .minibroker/minibroker, or name it with the variable MINIBROKER", err)
 	}
 	t.Cleanup(func() {
 		_ = stdin.Close()

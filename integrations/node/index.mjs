@@ -1,12 +1,22 @@
-// A Kafka-protocol broker for tests: `minibroker serve`, from PATH or as the variable MINIBROKER names it.
+// A Kafka-protocol broker for tests: `minibroker serve`, the file that the variable MINIBROKER names, or .minibroker/minibroker in this
+// directory or one above it, or minibroker on PATH.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const STOP_MS = 10_000
 const KEPT_LINES = 20
-const MISSING = 'install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER'
+const MISSING = 'install minibroker with pip and have it on PATH, or its executable file as .minibroker/minibroker, or name it with the variable MINIBROKER'
+
+/** The project's own executable file, in this directory or one above it. */
+function own(directory) {
+  const file = join(directory, '.minibroker', 'minibroker')
+  if (statSync(file, { throwIfNoEntry: false })?.isFile()) return file
+  return dirname(directory) === directory ? undefined : own(dirname(directory))
+}
 
 /**
  * Starts a broker and resolves once it serves; rejects with what it said when it does not start.
@@ -22,7 +32,7 @@ export async function minibroker(...args) {
   const token = randomUUID()
   const fixed = ['serve', '--port', '0', '--ephemeral', '--control', '127.0.0.1:0']
   const quiet = ['--until-stdin-closes', '--log-level', 'warning']
-  const program = process.env.MINIBROKER ?? 'minibroker'
+  const program = process.env.MINIBROKER || own(process.cwd()) || 'minibroker'
   const broker = spawn(program, [...fixed, ...quiet, ...args], {
     env: { ...process.env, MINIBROKER_CONTROL_TOKEN: token },
     stdio: ['pipe', 'pipe', 'pipe'],

@@ -22,6 +22,11 @@ _MODULES = {
 }
 
 
+def is_executable_file() -> bool:
+    """Whether this is the program without a Python beside it (`tools/executable`): nothing can be installed into it."""
+    return getattr(sys, "frozen", False)
+
+
 def hint(what: str, *modules: str) -> str:
     """One line: `what` needs the packages of these modules, and what installs them. All are of one extra.
 
@@ -35,6 +40,8 @@ def hint(what: str, *modules: str) -> str:
 def install(extra: str) -> str:
     """The command that adds an extra, in quotes that every shell understands; without pip, in the image for example,
     what has to be there."""
+    if is_executable_file():
+        return f'install "minibroker[{extra}]" with pip: the executable file does not have it'
     if find_spec("pip") is None:
         return f'install "minibroker[{extra}]" for {sys.executable}, which has no pip'
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable

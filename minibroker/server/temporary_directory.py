@@ -33,6 +33,12 @@ class TemporaryDirectory:
         self._lock: OsLock | None = lock
         self._lock_path = self.path + _LOCK_SUFFIX
 
+    def __enter__(self) -> str:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         """Remove directory and lock; a second call does nothing."""
         if self._lock is None:

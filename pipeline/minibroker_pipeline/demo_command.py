@@ -55,12 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
             whole(
                 Minibroker(ephemeral=True, brokers=3, topics=topics, config={"default.replication.factor": "3"})
             ) as broker,
-            contextlib.ExitStack() as stack,
+            TemporaryDirectory() as directory,
             whole(_session()) as spark,
         ):
-            directory = TemporaryDirectory()
-            stack.callback(directory.remove)
-            return _Demo(broker, spark, Path(directory.path), arguments).run()
+            return _Demo(broker, spark, Path(directory), arguments).run()
     except NoJava as error:
         return fail(error, EXIT_USAGE, "minibroker pipeline")
 

@@ -90,3 +90,13 @@ def test_without_minibroker_the_test_says_what_to_do(tmp_path: Path) -> None:
     done = run(tmp_path, FAILS, MINIBROKER="no-such-program")
     assert done.returncode == 1
     assert 'exec: "no-such-program": executable file not found in $PATH; install minibroker with pip' in done.stdout
+
+
+def test_the_file_of_the_project_comes_before_the_path(tmp_path: Path) -> None:
+    own = tmp_path / ".minibroker" / "minibroker"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\necho 'the file of the project' >&2\nexit 1\n")
+    own.chmod(0o755)
+    done = run(tmp_path, FAILS, MINIBROKER="")
+    assert done.returncode == 1
+    assert "the file of the project" in done.stdout

@@ -77,6 +77,17 @@ def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
     assert "INFO" not in done.stdout  # neither the client's logs nor the broker's
 
 
+@pytest.mark.slow
+def test_the_file_of_the_project_comes_before_the_path(tmp_path: Path) -> None:
+    own = tmp_path / ".minibroker" / "minibroker"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\necho 'the file of the project' >&2\nexit 1\n")
+    own.chmod(0o755)
+    done = maven(tmp_path, test=FAILS % "", MINIBROKER="")
+    assert done.returncode == 1
+    assert "the file of the project" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "words"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from minibroker.kernel.progress import ProgressLine
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
+from minibroker.server.temporary_directory import TemporaryDirectory
 from minibroker_lab.judge.history import History, HistoryError, read_history
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged
@@ -46,7 +46,7 @@ class Task(NamedTuple):
 def try_out(task: Task, script: Script, what: str) -> Judged:
     """Run and judge it; `what` is in front of the progress. Raises HistoryError, OSError when the command cannot be
     started, ConfigError or StartError when the broker cannot."""
-    with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:
+    with TemporaryDirectory() as place:  # the next broker removes it when this process is killed
         data_dir = Path(place, "data")
         data_dir.mkdir()
         path = Path(task.history).absolute() if task.history else Path(place, "history.jsonl")

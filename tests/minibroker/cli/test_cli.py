@@ -11,12 +11,14 @@ import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from minibroker import __version__
-from minibroker.cli import commands, main
+from minibroker.cli import Command, commands, main
 from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.extras import install
 from minibroker.server.signals import StopSignals
 from minibroker_protocol.records.native import IS_NATIVE
 
@@ -124,6 +126,28 @@ def test_a_command_that_cannot_be_loaded_is_listed_with_its_reason(
     )
     assert main(["awai"]) == 2
     assert "unknown command 'awai', did you mean away?" in capsys.readouterr().err
+
+
+def test_what_the_executable_file_lacks_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its list of commands is that of the package; what it was built without is not in it."""
+    absent = [
+        EntryPoint("away", "minibroker_away.commands:AWAY", "minibroker.commands"),
+        EntryPoint("half", "half_there:HALF", "minibroker.commands"),
+    ]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: EntryPoints(absent).select(group=group))
+    half = ModuleType("half_there")
+    half.HALF = Command("half_there.command", "half of a command")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "half_there", half)
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    hint = "is not in the executable file: install minibroker with pip for it"
+    assert {f"  {name:<12}  {hint}" for name in ("away", "half")} <= set(listed)
+    assert main(["half"]) == 2
+    assert capsys.readouterr().err == f"minibroker: the command 'half' {hint}\n"
+    assert install("audit") == 'install "minibroker[audit]" with pip: the executable file does not have it'
 
 
 def test_asking_for_the_version_loads_next_to_nothing() -> None:

@@ -29,7 +29,8 @@ import org.junit.jupiter.api.extension.ParameterResolver;
 /**
  * A minibroker for the tests of a class and of its {@code @Nested} classes (a static field with {@code @RegisterExtension})
  * or for each test (one that is not static). With {@code @ExtendWith(MinibrokerExtension.class)} there is one for the class,
- * and tests have it as a parameter. It is {@code minibroker serve}, from the PATH or as the variable MINIBROKER names it, and ends with the JVM
+ * and tests have it as a parameter. It is {@code minibroker serve}, as the variable MINIBROKER names it, as
+ * {@code .minibroker/minibroker} in this directory or one above it, or from the PATH, and ends with the JVM
  * however that ends. It prints nothing; if it does not start, the exception has its output.
  */
 public final class MinibrokerExtension
@@ -41,7 +42,7 @@ public final class MinibrokerExtension
                 AutoCloseable {
     private static final int STOP_SECONDS = 10;
     private static final String MISSING =
-            "install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER";
+            "install minibroker with pip and have it on PATH, or its executable file as .minibroker/minibroker, or name it with the variable MINIBROKER";
 
     private final List<String> arguments;
     private final String token = UUID.randomUUID().toString();
@@ -150,10 +151,24 @@ public final class MinibrokerExtension
         }
     }
 
+    /** The file that the variable MINIBROKER names, .minibroker/minibroker in this directory or one above it, or what the PATH has. */
+    private static String program() {
+        String named = System.getenv("MINIBROKER");
+        if (named != null && !named.isEmpty()) {
+            return named;
+        }
+        for (Path directory = Path.of("").toAbsolutePath(); directory != null; directory = directory.getParent()) {
+            Path own = directory.resolve(".minibroker").resolve("minibroker");
+            if (Files.isRegularFile(own)) {
+                return own.toString();
+            }
+        }
+        return "minibroker";
+    }
+
     /** Starts the broker; returns once it serves. */
     public void start() throws IOException {
-        String named = System.getenv("MINIBROKER");
-        List<String> command = new ArrayList<>(List.of(named == null ? "minibroker" : named, "serve"));
+        List<String> command = new ArrayList<>(List.of(program(), "serve"));
         command.addAll(List.of("--port", "0", "--ephemeral", "--control", "127.0.0.1:0"));
         command.addAll(List.of("--until-stdin-closes", "--log-level", "warning"));
         command.addAll(arguments);
