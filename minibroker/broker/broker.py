@@ -14,7 +14,6 @@ from minibroker.broker.controller_channel import ControllerChannel, ask_controll
 from minibroker.broker.fetch_sessions import FetchSessionCache
 from minibroker.broker.lifecycle import BrokerLifecycleManager
 from minibroker.broker.log_maintenance import LogMaintenance
-from minibroker.broker.not_yet import NotYet
 from minibroker.broker.replication import Replication
 from minibroker.config.settings import Settings
 from minibroker.coordinator_runtime.coordinators import Coordinators
@@ -84,8 +83,6 @@ class Broker:
         self._base_settings = settings
         self.settings = self._altered_settings(image) if image.broker_configs else settings
         self.semantics = semantics
-        #: None: the broker sends no errors that make clients wait for something that is ready.
-        self.not_yet = NotYet() if settings.get_boolean("minibroker.not.yet.answers") else None
         self.image = image
         self.directory = directory
         self.clock = clock
@@ -503,10 +500,6 @@ class Broker:
             _CREATE_TOPICS_VERSION,
             CreateTopicsResponse,
         )
-        if self.not_yet is not None:
-            for result in response.topics:
-                if result.error_code == ErrorCode.NONE:
-                    self.not_yet.created(result.name)
         return {
             result.name: ErrorCode(result.error_code)
             for result in response.topics

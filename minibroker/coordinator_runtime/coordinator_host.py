@@ -170,6 +170,11 @@ class CoordinatorHost(Generic[S]):
     def loading(self) -> bool:
         return any(h.loading for h in self._hosted.values())
 
+    @property
+    def never_written(self) -> bool:
+        """Whether the log of no partition that this broker leads has a record."""
+        return not any(h.partition.has_log for h in self._hosted.values())
+
     # -- leadership ------------------------------------------------------------------------------------------------
 
     def elected(self, partition: Partition, leader_epoch: int) -> None:

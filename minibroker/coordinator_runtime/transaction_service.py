@@ -32,10 +32,6 @@ log = get_logger(__name__)
 
 TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
-_JOINS_REFUSED = 1
-"""Refusals after each end of a transaction: one, as clients of Kafka get it; they retry after 20 ms."""
-_FIRST_PRODUCER: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-"""The errors for the first and the second InitProducerId of a new cluster; a busy Kafka gives them more often."""
 _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
@@ -75,8 +71,6 @@ class TransactionService:
         self.effects = self.host.effects
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False
-        #: Errors still to be given to InitProducerId; None before the first election (minibroker.not.yet.answers).
-        self._owed: list[ErrorCode] | None = None
 
     # -- life cycle ------------------------------------------------------------------------------------------------
 
@@ -98,9 +92,6 @@ class TransactionService:
 
     def elected(self, partition: Partition, epoch: int) -> None:
         """This broker leads `partition` of ``__transaction_state`` now."""
-        if self._owed is None:
-            new = not partition.has_log and self._broker.settings.get_boolean("minibroker.not.yet.answers")
-            self._owed = list(_FIRST_PRODUCER) if new else []
         self.markers.cancel_shard(partition.index)
         self.host.elected(partition, epoch)
 
@@ -156,6 +147,27 @@ class TransactionService:
         if transactional_id is None:
             await producer_ids.ready()
             return ProducerIdAndEpoch(producer_ids.take(), 0)
+        index, timeout_ms = self.checked_init(
+            transactional_id,
+            timeout_ms,
+            enable_two_phase_commit=enable_two_phase_commit,
+            keep_prepared_transaction=keep_prepared_transaction,
+        )
+        answer = await self.claim(index, transactional_id, timeout_ms, expected)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    def checked_init(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        enable_two_phase_commit: bool,
+        keep_prepared_transaction: bool,
+    ) -> tuple[int, int]:
+        """(partition of the id, transaction timeout to use); raises what refuses an InitProducerId in every state of
+        its id."""
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         timeout_ms = inits.checked_timeout_ms(
@@ -164,23 +176,12 @@ class TransactionService:
             enable_two_phase_commit=enable_two_phase_commit,
             keep_prepared_transaction=keep_prepared_transaction,
         )
-        index, _ = self.host.shard_for(transactional_id)
-        if self._owed:
-            raise ApiError(
-                self._owed.pop(0), f"{TRANSACTION_STATE_TOPIC} was created a moment ago (minibroker.not.yet.answers)"
-            )
-        answer = await self.claim(index, transactional_id, timeout_ms, expected)
-        if isinstance(answer, ApiError):
-            raise answer
-        entry = self.host.shard(index).entries.get(transactional_id)
-        if entry is not None:
-            entry.volatile.joins_to_refuse = 0  # a new instance waited for the markers
-        return answer
+        return self.host.shard_for(transactional_id)[0], timeout_ms
 
     async def claim(
         self, index: int, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> inits.InitAnswer:
-        """`init_producer_id` for an id of shard `index`, without the errors that make a new client wait."""
+        """`init_producer_id` for an id of shard `index`, whose request was checked."""
         producer_ids = self._broker.producer_ids
         if not producer_ids.available:
             await producer_ids.ready()
@@ -203,20 +204,14 @@ class TransactionService:
         transaction_version: int,
     ) -> Deferred[None]:
         index, shard = self._shard_for(transactional_id)
-        try:
-            outcome = joins.add_partitions(
-                shard,
-                transactional_id,
-                producer,
-                partitions,
-                transaction_version=transaction_version,
-                now_ms=self._broker.clock.now_ms(),
-            )
-        except ApiError as error:
-            entry = shard.entries.get(transactional_id)
-            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and entry is not None and entry.volatile.joins_to_refuse:
-                entry.volatile.joins_to_refuse -= 1
-            raise
+        outcome = joins.add_partitions(
+            shard,
+            transactional_id,
+            producer,
+            partitions,
+            transaction_version=transaction_version,
+            now_ms=self._broker.clock.now_ms(),
+        )
         return self.host.execute(index, outcome)
 
     def verify_partitions(
@@ -243,10 +238,7 @@ class TransactionService:
     def describe(self, transactional_id: str) -> TransactionEntry:
         """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND) too."""
         _, shard = self._shard_for(transactional_id)
-        entry = queries.describe(shard, transactional_id)
-        if entry.metadata.state not in PREPARED:
-            entry.volatile.joins_to_refuse = 0  # a client that has seen the transaction complete is not refused
-        return entry
+        return queries.describe(shard, transactional_id)
 
     def entries(self) -> list[tuple[str, TransactionEntry]]:
         """Every transactional id as it is now; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being
@@ -254,6 +246,11 @@ class TransactionService:
         if self.host.loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "part of the transaction state is being loaded")
         return [found for _, shard in self.host.shards() for found in shard.entries.items()]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no transactional id was ever in a partition that this broker leads."""
+        return self.host.never_written
 
     def _shard_for(self, transactional_id: str) -> tuple[int, TransactionShard]:
         if not transactional_id:
@@ -276,8 +273,6 @@ class TransactionService:
         if not metadata.partitions:
             self.effects.add(shard, (Complete(transactional_id),))
             return
-        if self._broker.settings.get_boolean("minibroker.not.yet.answers"):
-            entry.volatile.joins_to_refuse = _JOINS_REFUSED
         marker = Marker(
             metadata.producer_id,
             metadata.producer_epoch,

@@ -60,8 +60,6 @@ async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
         refused = await broker.create_topics([topic])
         if topic in refused:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}")
-    if broker.not_yet is not None and (code := broker.not_yet.next_code(topic)) is not None:
-        raise ApiError(code, f"{topic} was created a moment ago (minibroker.not.yet.answers)")
     node_id = broker.coordinator_of(topic, key)
     if node_id is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")

@@ -114,9 +114,6 @@ def _find(
     topic = image.topics.get(name)
     if topic is None:
         return _unavailable(ctx, request, name, refused.get(name) or _absent(name))
-    not_yet = ctx.broker.not_yet
-    if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
-        return _unavailable(ctx, request, name, code)
     return topic
 
 

@@ -250,7 +250,18 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
         from minibroker.requests.authorization import Rights
 
         rights_link = Rights()
+    not_yet = None
+    if broker.settings.get_boolean("minibroker.not.yet.answers"):
+        from minibroker.requests.not_yet import NotYet
+
+        not_yet = NotYet()
     highest = served[m.ApiVersionsRequest.__api_key__].max_version
     return Dispatcher(
-        broker, served, lambda: unsupported(highest), between_brokers=table, explain=Explain(), rights=rights_link
+        broker,
+        served,
+        lambda: unsupported(highest),
+        between_brokers=table,
+        explain=Explain(),
+        rights=rights_link,
+        not_yet=not_yet,
     )

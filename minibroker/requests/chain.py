@@ -30,6 +30,8 @@ class Place(IntEnum):
     EXPLAIN = 4
     """Outside of rights, because their refusals need reasons too."""
     RIGHTS = 5
+    NOT_YET = 6
+    """Inside of rights: what a client may not do is refused, however ready it is."""
 
 
 class Link(Protocol):

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, CorruptBatch, crc_ok, iter_batches
+from minibroker_storage.append_info import AppendInfo
 from minibroker_storage.origin import Origin
+from minibroker_storage.producer_entry import BatchMetadata
 from minibroker_storage.producer_state import ProducerAppend, ProducerStateManager, VerificationGuard
 from minibroker_storage.recovery import control_record
 from minibroker_storage.validator import ValidatedBatches
@@ -38,6 +40,11 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     return ValidatedBatches([memoryview(records)[:end]], headers, newest, newest_offset, -1, False)
+
+
+def duplicate(known: BatchMetadata, log_start_offset: int) -> AppendInfo:
+    """The result for a batch that is in the log already, as it was remembered."""
+    return AppendInfo(known.first_offset, known.last_offset, known.timestamp, log_start_offset, True, known.timestamp)
 
 
 def prepare(

@@ -220,14 +220,7 @@ class PartitionLog:
         elif headers[0].producer_id >= 0:  # a client sends one batch, and no marker
             known = self.producers.find_duplicate(headers[0])
             if known is not None:
-                return AppendInfo(
-                    known.first_offset,
-                    known.last_offset,
-                    known.timestamp,
-                    self.log_start_offset,
-                    True,
-                    known.timestamp,
-                )
+                return appending.duplicate(known, self.log_start_offset)
             append = self.producers.prepare(headers[0], origin=origin, guard=guard)
             prepared = () if append is None else (append,)
         self._write(segment, batches.buffers, headers, prepared, now_ms)

@@ -77,14 +77,12 @@ class Volatile:
     fence_epoch: the epoch in memory while a fence below transaction.version 2 is being logged, and after that failed
         (Kafka's hasFailedEpochFence); it fences old producers although the log does not know it.
     missing_markers: partitions that have not confirmed their marker yet, in Prepare* states.
-    joins_to_refuse: requests that would begin the next transaction and are to be told to wait.
     """
 
     pending_state: TransactionState | None = None
     fence_epoch: int | None = None
     failed_epoch_fence: bool = False
     missing_markers: set[TopicPartition] = field(default_factory=set)
-    joins_to_refuse: int = 0
 
 
 class TransactionEntry:

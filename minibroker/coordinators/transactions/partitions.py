@@ -33,7 +33,7 @@ def add_partitions(
     refuse_timed_out(shard.config.semantics, entry, producer)
     # Before the id and epoch: after EndTxn v5 used the epochs up, a client's next transaction may come with the new
     # producer id while the old one is still completing (KAFKA-18660).
-    ending = entry.volatile.pending_state is not None or entry.volatile.joins_to_refuse > 0
+    ending = entry.volatile.pending_state is not None
     if ending and shard.config.semantics.join_while_ending == "refused":
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     _require_producer(shard, entry, producer)

@@ -32,7 +32,7 @@ SEEN: dict[str, dict[str, str]] = {
         "producer.id.expiration.check.interval.ms": "test_a_sweep_forgets_producers_that_were_idle_for_too_long",
         "producer.id.expiration.ms": "test_a_sweep_forgets_producers_that_were_idle_for_too_long",
     },
-    "minibroker/broker/test_not_yet.py": {
+    "minibroker/requests/test_not_yet.py": {
         "minibroker.not.yet.answers": "test_the_first_coordinator_of_each_kind",
     },
     "minibroker/broker/test_replica_fetcher.py": {

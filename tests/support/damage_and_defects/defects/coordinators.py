@@ -123,8 +123,8 @@ COORDINATORS: Final = (
         "join-while-ending",
         "no partition joins while a transaction is being ended",
         _TXN + "partitions:add_partitions",
-        "entry.volatile.pending_state is not None or entry.volatile.joins_to_refuse > 0",
-        "False",
+        "ending = entry.volatile.pending_state is not None",
+        "ending = False",
     ),
     Defect(
         "verify-everything",

@@ -115,3 +115,48 @@ def test_who_has_seen_the_end_is_not_told_to_wait() -> None:
         assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
         producer = init(cluster)  # a new instance, which in Kafka waits for the markers
         assert add(cluster, producer) == OK
+
+
+def join(cluster: MemoryCluster, *asked: tuple[str, tuple[int, int], bool]) -> list[int]:
+    """As a partition leader asks: (transactional id, producer, verify only) each. Their codes."""
+    kind = m.AddPartitionsToTxnRequest
+    topic = kind.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    transactions = [
+        kind.AddPartitionsToTxnTransaction(
+            transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], verify_only=only, topics=[topic]
+        )
+        for name, producer, only in asked
+    ]
+    answer = cluster.dispatcher.handle(kind(transactions=transactions), 5).result()
+    assert isinstance(answer, m.AddPartitionsToTxnResponse)
+    codes = {
+        one.transactional_id: one.topic_results[0].results_by_partition[0].partition_error_code
+        for one in answer.results_by_transaction
+    }
+    return [codes[name] for name, _, _ in asked]
+
+
+def test_what_joins_for_a_broker_waits_by_itself() -> None:
+    with broker(told=True) as cluster:
+        producer = init(cluster)
+        assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
+        other = ask_for_id(cluster, "another")
+        also = ("another", (other.producer_id, other.producer_epoch), False)
+        asks = (ID, producer, True)
+        assert join(cluster, asks, also) == [ErrorCode.TRANSACTION_ABORTABLE, OK]  # who asks only is told as ever
+        assert join(cluster, (ID, producer, False), also) == [WAIT, OK]
+        assert join(cluster, (ID, producer, False), also) == [OK, OK]
+
+
+@BOTH
+def test_what_joins_with_a_group_waits_too(told: bool) -> None:
+    with broker(told) as cluster:
+        producer = init(cluster)
+        assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
+        request = m.AddOffsetsToTxnRequest(
+            transactional_id=ID, producer_id=producer[0], producer_epoch=producer[1], group_id="g"
+        )
+        while find(cluster, GROUP, "g"):
+            pass
+        codes = [cluster.call(request, m.AddOffsetsToTxnResponse, 3).error_code for _ in range(2)]
+        assert codes == [WAIT if told else OK, OK]
