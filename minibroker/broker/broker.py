@@ -25,7 +25,7 @@ from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.transport import Transport
-from minibroker.kernel.turns import STEP, InOrder, at_once
+from minibroker.kernel.turns import STEP, InOrder, Lane, at_once
 from minibroker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.metadata.internal_topics import creatable
 from minibroker.partitions.log_flush import LogFlush
@@ -87,6 +87,8 @@ class Broker:
         self.directory = directory
         self.clock = clock
         self.timers = timers
+        #: turns of the loop for long requests of clients
+        self.lane = Lane(timers)
         self.executor = executor
         self.transport = transport
         self.random = random

@@ -353,10 +353,10 @@ class GroupService:
         index, shard = self.shard_for(group_id)
         return self.host.execute(index, shard.decisions.delete_offsets(group_id, topics))
 
-    async def delete_group(self, group_id: str) -> None:
+    def delete_group(self, group_id: str) -> Deferred[None]:
         """Raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's."""
         index, shard = self.shard_for(group_id)
-        await self.host.execute(index, shard.delete_group(group_id))
+        return self.host.execute(index, shard.delete_group(group_id))
 
     def complete_transaction(
         self, partition_index: int, producer_id: int, producer_epoch: int, committed: bool

@@ -11,10 +11,11 @@ FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE
 from __future__ import annotations
 
 from minibroker.handlers.groups import check_group_id, client_info
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.deferred import Deferred
 from minibroker.releases.features import GROUP_VERSION
 from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import outcome_of
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -27,28 +28,26 @@ def _check_enabled(ctx: RequestContext) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The cluster does not support the new CONSUMER group protocol.")
 
 
-async def handle_heartbeat(
-    ctx: RequestContext, request: m.ConsumerGroupHeartbeatRequest
-) -> m.ConsumerGroupHeartbeatResponse:
-    try:
+def handle_heartbeat(ctx: RequestContext, request: m.ConsumerGroupHeartbeatRequest) -> Answer:
+    def decide() -> Deferred[m.ConsumerGroupHeartbeatResponse]:
         _check_enabled(ctx)
         answer = ctx.broker.coordinators.groups.consumer_heartbeat(client_info(ctx), request)
         if not answer.done:
             ctx.takes_long()
-        return await answer
-    except ApiError as error:
+        return answer
+
+    def refused(error: ApiError) -> m.ConsumerGroupHeartbeatResponse:
         ctx.refused(request.group_id, error)
         return m.ConsumerGroupHeartbeatResponse(
             error_code=error.code, error_message=error.message or None, member_epoch=0, heartbeat_interval_ms=0
         )
 
+    return outcome_of(decide, lambda response: response, refused)
 
-async def handle_describe(
-    ctx: RequestContext, request: m.ConsumerGroupDescribeRequest
-) -> m.ConsumerGroupDescribeResponse:
+
+def handle_describe(ctx: RequestContext, request: m.ConsumerGroupDescribeRequest) -> m.ConsumerGroupDescribeResponse:
     groups = []
     for group_id in request.group_ids:
-        await STEP
         try:
             _check_enabled(ctx)
             check_group_id(group_id)

@@ -7,7 +7,6 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, TRANS
 from __future__ import annotations
 
 from minibroker.coordinators.transactions import queries
-from minibroker.kernel.turns import STEP
 from minibroker.requests.auth_helper import authorize
 from minibroker.requests.context import RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
@@ -18,11 +17,8 @@ _State = m.DescribeTransactionStateResponse.TransactionState
 _Topic = m.DescribeTransactionStateResponse.TopicPartitions
 
 
-async def handle(ctx: RequestContext, request: m.DescribeTransactionStateRequest) -> m.DescribeTransactionStateResponse:
-    states = []
-    for transactional_id in request.transactional_ids:
-        await STEP
-        states.append(_describe(ctx, transactional_id))
+def handle(ctx: RequestContext, request: m.DescribeTransactionStateRequest) -> m.DescribeTransactionStateResponse:
+    states = [_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
     return m.DescribeTransactionStateResponse(transaction_states=states)
 
 

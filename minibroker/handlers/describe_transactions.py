@@ -24,13 +24,8 @@ _Topic = m.DescribeTransactionsResponse.TopicData
 _Listed = m.ListTransactionsResponse.TransactionState
 
 
-async def handle_describe(
-    ctx: RequestContext, request: m.DescribeTransactionsRequest
-) -> m.DescribeTransactionsResponse:
-    states = []
-    for transactional_id in request.transactional_ids:
-        await STEP
-        states.append(_describe(ctx, transactional_id))
+def handle_describe(ctx: RequestContext, request: m.DescribeTransactionsRequest) -> m.DescribeTransactionsResponse:
+    states = [_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
     return m.DescribeTransactionsResponse(transaction_states=states)
 
 

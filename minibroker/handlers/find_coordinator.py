@@ -8,9 +8,10 @@ Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
 
 from __future__ import annotations
 
-from minibroker.kernel.turns import STEP
+from collections.abc import Mapping
+
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -21,15 +22,22 @@ _TOPICS = {GROUP: CONSUMER_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 _Coordinator = FindCoordinatorResponse.Coordinator
 
 
-async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
-    found = []
-    for key in keys:
-        await STEP
-        found.append(await _find(ctx, request.key_type, key))
+def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Answer:
+    """Creates the topic first where it is missing."""
+    topic = _TOPICS.get(request.key_type)
+    if topic is None or topic in ctx.broker.image.topics:
+        return _answer(ctx, request, {})
+    return follow(ctx, ctx.broker.create_topics([topic]), lambda refused: _answer(ctx, request, refused))
+
+
+def _answer(
+    ctx: RequestContext, request: FindCoordinatorRequest, refused: Mapping[str, ErrorCode]
+) -> FindCoordinatorResponse:
     if ctx.api_version >= 4:
-        return FindCoordinatorResponse(coordinators=found)
-    only = found[0]
+        return FindCoordinatorResponse(
+            coordinators=[_find(ctx, request.key_type, key, refused) for key in request.coordinator_keys]
+        )
+    only = _find(ctx, request.key_type, request.key, refused)
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message or "NONE",  # as Kafka does, up to v3
@@ -39,9 +47,11 @@ async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCo
     )
 
 
-async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
+def _find(
+    ctx: RequestContext, key_type: int, key: str, refused: Mapping[str, ErrorCode]
+) -> FindCoordinatorResponse.Coordinator:
     try:
-        node_id = await _coordinator(ctx, key_type, key)
+        node_id = _coordinator(ctx, key_type, key, refused)
         for broker, host, port in ctx.broker.advertised(ctx.connection):
             if broker.node_id == node_id:
                 return _Coordinator(key=key, node_id=node_id, host=host, port=port)
@@ -51,15 +61,13 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinator
         return _Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
 
 
-async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
+def _coordinator(ctx: RequestContext, key_type: int, key: str, refused: Mapping[str, ErrorCode]) -> int:
     topic = _TOPICS.get(key_type)
     if topic is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
     broker = ctx.broker
-    if topic not in broker.image.topics:
-        refused = await broker.create_topics([topic])
-        if topic in refused:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}")
+    if topic in refused:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}")
     node_id = broker.coordinator_of(topic, key)
     if node_id is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")

@@ -8,9 +8,12 @@ GroupCoordinatorService, GroupMetadataManager.describeGroups and listGroups.
 
 from __future__ import annotations
 
-from minibroker.kernel.turns import STEP
+from collections.abc import Sequence
+
+from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
 from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices, outcome_of
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -19,12 +22,12 @@ _TELLS_MISSING = 6
 _DEAD = "Dead"
 
 _Described = m.DescribeGroupsResponse.DescribedGroup
+_Deleted = m.DeleteGroupsResponse.DeletableGroupResult
 
 
-async def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
+def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
     groups = []
     for group_id in request.groups:
-        await STEP
         try:
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].describe(group_id)
         except ApiError as error:
@@ -47,33 +50,36 @@ async def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest)
     return m.DescribeGroupsResponse(groups=groups)
 
 
-async def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
+def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> Answer:
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
     host = ctx.broker.coordinators.groups.host
     if host.loading:
         return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    groups = []
-    for _, shard in list(host.shards()):
-        for listed in list(shard.listed()):  # both may change in the meantime
-            await STEP
+    groups: list[m.ListGroupsResponse.ListedGroup] = []
+
+    def choose(some: Sequence[m.ListGroupsResponse.ListedGroup]) -> None:
+        for listed in some:
             wanted = not states or listed.group_state.lower() in states
             if wanted and (not types or listed.group_type.lower() in types):
                 groups.append(listed)
-    return m.ListGroupsResponse(groups=groups)
+
+    every = [listed for _, shard in host.shards() for listed in shard.listed()]
+    return in_slices(ctx, every, choose, lambda: m.ListGroupsResponse(groups=groups), keep=False)
 
 
-async def delete_groups(ctx: RequestContext, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
+def delete_groups(ctx: RequestContext, request: m.DeleteGroupsRequest) -> Deferred[m.DeleteGroupsResponse]:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
-    results = []
-    for group_id in dict.fromkeys(request.groups_names):  # one named twice is answered once
-        await STEP
-        code = ErrorCode.NONE
-        try:
-            await ctx.broker.coordinators.groups.delete_group(group_id)
-        except ApiError as error:
-            ctx.refused(group_id, error)
-            code = error.code
-        results.append(m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
-    return m.DeleteGroupsResponse(results=results)
+    deleted = gather(_deleted(ctx, group_id) for group_id in request.groups_names)
+    return mapped(deleted, lambda results: m.DeleteGroupsResponse(results=results))
+
+
+def _deleted(ctx: RequestContext, group_id: str) -> Deferred[m.DeleteGroupsResponse.DeletableGroupResult]:
+    def refused(error: ApiError) -> m.DeleteGroupsResponse.DeletableGroupResult:
+        ctx.refused(group_id, error)
+        return _Deleted(group_id=group_id, error_code=error.code)
+
+    groups = ctx.broker.coordinators.groups
+    result = outcome_of(lambda: groups.delete_group(group_id), lambda _: _Deleted(group_id=group_id), refused)
+    return result if isinstance(result, Deferred) else resolved(result)

@@ -6,12 +6,11 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.deferred import Deferred, mapped
 from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,
@@ -27,7 +26,7 @@ HIGH_WATERMARK = -1
 """DeleteRecords offset that stands for the high watermark."""
 
 
-async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer:
     """DeleteRecords v0-2: move the log start offset up, and wait until every live replica has done so.
 
     Errors: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted only), INVALID_TOPIC_EXCEPTION (internal topic),
@@ -39,7 +38,6 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
-            await STEP
             result = _Result(partition_index=wanted.partition_index, low_watermark=-1, error_code=ErrorCode.NONE)
             results.append(result)
             try:
@@ -52,7 +50,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
                 waiting.append(deletion)
         topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
     response = DeleteRecordsResponse(topics=topics)
-    return await _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
+    return _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
 
 
 class _Deletion:
@@ -92,9 +90,9 @@ def _delete_records(ctx: RequestContext, topic: str, result: _Result, offset: in
     return _Deletion(partition, result, required)
 
 
-async def _wait_for_replicas(
+def _wait_for_replicas(
     ctx: RequestContext, timeout_ms: int, waiting: list[_Deletion], response: DeleteRecordsResponse
-) -> DeleteRecordsResponse:
+) -> Deferred[DeleteRecordsResponse]:
     """Kafka's DelayedDeleteRecords: a partition that is not done in time gets REQUEST_TIMED_OUT, with the low watermark
     of the beginning."""
     for deletion in waiting:
@@ -107,23 +105,22 @@ async def _wait_for_replicas(
         if not left and not done.done:
             done.resolve(None)
 
+    def over(_: bool) -> DeleteRecordsResponse:
+        for deletion in waiting:
+            deletion.partition.unwatch(look)
+        return response
+
     for deletion in waiting:
         deletion.partition.watch(look)
-    await with_timeout(ctx.broker.timers, done, timeout_ms)
-    for deletion in waiting:
-        deletion.partition.unwatch(look)
-    return response
+    return mapped(with_timeout(ctx.broker.timers, done, timeout_ms), over)
 
 
-async def offset_for_leader_epoch(
-    ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """OffsetForLeaderEpoch v2-4: where an epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     topics = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
-            await STEP
             result = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
             try:
                 partition = ctx.broker.partition(topic.topic, wanted.partition)
@@ -137,13 +134,12 @@ async def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """DescribeProducers v0 (KIP-664): the producer state of a partition on any of its replicas."""
     topics = []
     for topic in request.topics:
         results = []
         for index in topic.partition_indexes:
-            await STEP
             result = DescribeProducersResponse.PartitionResponse(partition_index=index)
             try:
                 check_topic_name(topic.name)

@@ -18,6 +18,7 @@ from minibroker.requests import forwarded, rights, special_rights
 from minibroker.requests.api import Api
 from minibroker.requests.context import Handler, RequestContext
 from minibroker.requests.dispatch import Dispatcher
+from minibroker.requests.kinds import WHOLE, Each, Kind
 from minibroker.requests.refusal_reasons import Explain
 from minibroker.requests.rights import (
     ALTER,
@@ -37,6 +38,7 @@ from minibroker.requests.rights import (
     RequestRight,
     Right,
 )
+from minibroker.requests.slices import Slices
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.registry import registry
@@ -52,6 +54,7 @@ def _row(
     request: type[Request],
     handler: Handler,
     *needs: Right,
+    kind: Kind = WHOLE,
     free: bool = False,
     min_version: int | None = None,
     advertised_min: int | None = None,
@@ -82,6 +85,7 @@ def _row(
         between_brokers=between_brokers or handler is forwarded.handle,
         clients=clients,
         reads_answer=reads_answer,
+        kind=kind,
     )
 
 
@@ -122,12 +126,13 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
         _row(m.OffsetFetchRequest, _later("offsets", "offset_fetch"),
              RequestRight(DESCRIBE, GROUP, rights.old_group), ItemRight(DESCRIBE, GROUP),
              special_rights.OFFSETS_OF_DESCRIBED_TOPICS, special_rights.OFFSETS_OF_NO_GROUP),
-        _row(m.FindCoordinatorRequest, find_coordinator.handle, *rights.COORDINATORS),
+        _row(m.FindCoordinatorRequest, find_coordinator.handle, *rights.COORDINATORS, kind=Each("coordinator_keys")),
         _row(m.JoinGroupRequest, _later("groups", "join_group"), RequestRight(READ, GROUP)),
         _row(m.HeartbeatRequest, _later("groups", "heartbeat"), RequestRight(READ, GROUP)),
         _row(m.LeaveGroupRequest, _later("groups", "leave_group"), RequestRight(READ, GROUP)),
         _row(m.SyncGroupRequest, _later("groups", "sync_group"), RequestRight(READ, GROUP)),
-        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups"), ItemRight(DESCRIBE, GROUP)),
+        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups"), ItemRight(DESCRIBE, GROUP),
+             kind=Each("groups")),
         _row(m.ListGroupsRequest, _later("group_admin", "list_groups"), special_rights.DESCRIBED_GROUPS),
         _row(m.SaslHandshakeRequest, _later("security", "sasl_handshake"), free=True),
         _row(m.ApiVersionsRequest, api_versions.handle, free=True),
@@ -135,12 +140,13 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
              special_rights.CONFIGS_OF_CREATED),
         _row(m.DeleteTopicsRequest, on_controller,
              ItemRight(DELETE, TOPIC, cluster=DELETE, applies=rights.may_be_deleted), special_rights.KNOWN_NAMES),
-        _row(m.DeleteRecordsRequest, _later("partitions", "delete_records"), ItemRight(DELETE, TOPIC)),
+        _row(m.DeleteRecordsRequest, _later("partitions", "delete_records"), ItemRight(DELETE, TOPIC),
+             kind=Each("topics.partitions", changes=True)),
         _row(m.InitProducerIdRequest, _later("init_producer_id", "handle"), RequestRight(WRITE, TRANSACTIONAL_ID),
              special_rights.IDEMPOTENT,
              unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
         _row(m.OffsetForLeaderEpochRequest, _later("partitions", "offset_for_leader_epoch"),
-             ItemRight(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION)),
+             ItemRight(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION), kind=Each("topics.partitions")),
         # The handler has the rest: one topic that may not be written to leaves all untried.
         _row(m.AddPartitionsToTxnRequest, _later("transactions", "handle_add_partitions"),
              RequestRight(CLUSTER_ACTION, CLUSTER, rights.of_brokers),
@@ -162,7 +168,8 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
         _row(m.DescribeLogDirsRequest, _later("administration", "describe_log_dirs"), RequestRight(DESCRIBE, CLUSTER)),
         _row(m.SaslAuthenticateRequest, _later("security", "sasl_authenticate"), free=True),
         _row(m.CreatePartitionsRequest, on_controller, ItemRight(ALTER, TOPIC)),
-        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), ItemRight(DELETE, GROUP)),
+        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), ItemRight(DELETE, GROUP),
+             kind=Each("groups_names", once=True, changes=True)),
         _row(m.IncrementalAlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
         _row(m.ElectLeadersRequest, on_controller, RequestRight(ALTER, CLUSTER)),
         _row(m.AlterPartitionReassignmentsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
@@ -183,24 +190,25 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
         _row(m.AlterPartitionRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.UpdateFeaturesRequest, on_controller, RequestRight(ALTER, CLUSTER), special_rights.NO_RESULTS),
         _row(m.DescribeClusterRequest, metadata.describe_cluster, free=True),
-        _row(m.DescribeProducersRequest, _later("partitions", "describe_producers"), ItemRight(READ, TOPIC)),
+        _row(m.DescribeProducersRequest, _later("partitions", "describe_producers"), ItemRight(READ, TOPIC),
+             kind=Each("topics.partition_indexes")),
         _row(m.BrokerHeartbeatRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.UnregisterBrokerRequest, on_controller, RequestRight(ALTER, CLUSTER)),
         _row(m.DescribeTransactionsRequest, _later("describe_transactions", "handle_describe"),
-             ItemRight(DESCRIBE, TRANSACTIONAL_ID)),
+             ItemRight(DESCRIBE, TRANSACTIONAL_ID), kind=Each("transactional_ids")),
         _row(m.ListTransactionsRequest, _later("describe_transactions", "handle_list"),
              special_rights.DESCRIBED_TRANSACTIONS),
         _row(m.AllocateProducerIdsRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.ConsumerGroupHeartbeatRequest, _later("consumer_groups", "handle_heartbeat"),
              RequestRight(READ, GROUP), RequestRight(DESCRIBE, TOPIC), special_rights.NO_MEMBER),
         _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe"), ItemRight(DESCRIBE, GROUP),
-             special_rights.GROUPS_OF_DESCRIBED_TOPICS),
+             special_rights.GROUPS_OF_DESCRIBED_TOPICS, kind=Each("group_ids")),
         _row(m.ListConfigResourcesRequest, _later("configs", "list_resources"), RequestRight(DESCRIBE_CONFIGS,
              CLUSTER)),
         _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, ItemRight(DESCRIBE, TOPIC)),
         # Looks itself: its answers are in order and have no names.
         _row(m.DescribeTransactionStateRequest, _later("describe_transaction_state", "handle"), free=True,
-             advertised=False,
+             kind=Each("transactional_ids"), advertised=False,
              between_brokers=True),
     ]  # fmt: skip
 
@@ -264,4 +272,5 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
         explain=Explain(),
         rights=rights_link,
         not_yet=not_yet,
+        slices=Slices(),
     )

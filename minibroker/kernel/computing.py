@@ -14,6 +14,7 @@ from concurrent import futures
 from time import sleep
 from typing import Any, Final
 
+from minibroker.kernel.executor import Abandoned
 from minibroker_protocol.records import TakesLong
 from minibroker_protocol.records.pace import BRIEF_STEPS, STEP
 
@@ -32,10 +33,6 @@ _BREATH_SECONDS = 0.00005
 
 class ComputingEnded(Exception):
     """The work was ended because its executor was closed."""
-
-
-class Abandoned(Exception):
-    """The work was ended because nothing waits for its result any more."""
 
 
 def _always() -> bool:

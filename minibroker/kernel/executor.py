@@ -11,6 +11,10 @@ from minibroker_protocol.records import UNHURRIED, Pace
 T = TypeVar("T")
 
 
+class Abandoned(Exception):
+    """The work was ended because nothing waits for its result any more."""
+
+
 class Executor(Protocol):
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` elsewhere; the Deferred is resolved on the loop's own thread."""

@@ -61,7 +61,35 @@ Work = Coroutine[Deferred[Any] | None, None, T]
 """A coroutine that awaits Deferreds and `STEP`; only `in_turns` can run it."""
 
 
-def in_turns(timers: Timers, work: Work[T], given_back: Callable[[], None] = lambda: None) -> T | Deferred[T]:
+class Lane:
+    """Turns of the loop for long work, one work a turn, in the order in which they ask.
+
+    However many long requests there are, the loop looks at its sockets after each slice of one of them. A work asks
+    for its next turn when it has had one, and a connection has one request at a time: so each connection gets as much
+    as any other.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._armed = False
+
+    def turn(self, work: Callable[[], None]) -> None:
+        """Call `work` in a turn of its own."""
+        self._waiting.append(work)
+        if not self._armed:
+            self._armed = True
+            self._timers.call_later(0, self._next)
+
+    def _next(self) -> None:
+        work = self._waiting.popleft()
+        self._armed = bool(self._waiting)
+        if self._armed:  # before the work, which may fail
+            self._timers.call_later(0, self._next)
+        work()
+
+
+def in_turns(lane: Lane, work: Work[T], given_back: Callable[[], None] = lambda: None) -> T | Deferred[T]:
     """What `work` returns, at once where it neither waits nor has many elements. given_back: called before the first
     pause. Raises, or fails with, what `work` raises."""
     steps = STEPS_AT_ONCE
@@ -77,7 +105,7 @@ def in_turns(timers: Timers, work: Work[T], given_back: Callable[[], None] = lam
     if awaited is None:
         given_back()
     outcome: Deferred[T] = Deferred()
-    _pause(timers, work, awaited, outcome)
+    _pause(lane, work, awaited, outcome)
     return outcome
 
 
@@ -99,7 +127,7 @@ class InOrder:
     """
 
     def __init__(self, timers: Timers) -> None:
-        self._timers = timers
+        self._lane = Lane(timers)
         self._waiting: deque[Work[None]] = deque()
         self.idle: Deferred[None] = resolved(None)
         self.closed = False
@@ -122,7 +150,7 @@ class InOrder:
     def _go_on(self) -> None:
         idle = self.idle = Deferred()
         try:
-            outcome = in_turns(self._timers, self._all())
+            outcome = in_turns(self._lane, self._all())
         except BaseException:
             idle.resolve(None)
             raise
@@ -145,14 +173,14 @@ class InOrder:
             self._go_on()
 
 
-def _pause(timers: Timers, work: Work[T], awaited: Deferred[Any] | None, outcome: Deferred[T]) -> None:
+def _pause(lane: Lane, work: Work[T], awaited: Deferred[Any] | None, outcome: Deferred[T]) -> None:
     if awaited is None:
-        timers.call_later(0, lambda: _go_on(timers, work, outcome))
+        lane.turn(lambda: _go_on(lane, work, outcome))
     else:  # its value is read by Deferred.__await__
-        awaited.then(lambda _: _go_on(timers, work, outcome))
+        awaited.then(lambda _: _go_on(lane, work, outcome))
 
 
-def _go_on(timers: Timers, work: Work[T], outcome: Deferred[T]) -> None:
+def _go_on(lane: Lane, work: Work[T], outcome: Deferred[T]) -> None:
     awaited: Deferred[Any] | None = None
     try:
         for _ in range(STEPS_AT_ONCE):
@@ -164,4 +192,4 @@ def _go_on(timers: Timers, work: Work[T], outcome: Deferred[T]) -> None:
     except Exception as error:  # delivered to what waits for the answer
         outcome.fail(error)
     else:
-        _pause(timers, work, awaited, outcome)
+        _pause(lane, work, awaited, outcome)

@@ -12,6 +12,7 @@ from minibroker.kernel.addresses import Address
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.refusals import Refusals
+from minibroker.kernel.turns import Lane
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.proxy.upstream_nodes import UpstreamNodes
 
@@ -53,7 +54,11 @@ class AskedNode:
     executor: Executor
     clock: WallClock
     settings: Settings = field(default_factory=Settings)
+    lane: Lane = field(init=False)
     refusals: Refusals = field(default_factory=Refusals)
+
+    def __post_init__(self) -> None:
+        self.lane = Lane(self.timers)
 
     @property
     def node_id(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minibroker.requests.context import Handler
+from minibroker.requests.kinds import WHOLE, Kind
 from minibroker.requests.rights import Right
 from minibroker_protocol.dsl import Request, Response
 
@@ -18,8 +19,8 @@ class Api(NamedTuple):
     any, every authenticated client may send it. controller: the controller answers it; any broker forwards it
     (KIP-590). between_brokers: brokers send it to each other, or to the controller, of their own accord. reads_answer:
     False for a handler that notes every refusal itself and whose answers are too frequent and too large to be searched
-    for errors. clients: False for a request that only brokers may send; it is not served on a listener and not in
-    ApiVersions.
+    for errors. kind: whether the items of its list are independent of each other, or one act. clients: False for a
+    request that only brokers may send; it is not served on a listener and not in ApiVersions.
     """
 
     key: int
@@ -37,3 +38,4 @@ class Api(NamedTuple):
     between_brokers: bool = False
     clients: bool = True
     reads_answer: bool = True
+    kind: Kind = WHOLE

@@ -32,6 +32,8 @@ class Place(IntEnum):
     RIGHTS = 5
     NOT_YET = 6
     """Inside of rights: what a client may not do is refused, however ready it is."""
+    SLICES = 7
+    """At the handler: all others see whole requests and whole answers."""
 
 
 class Link(Protocol):

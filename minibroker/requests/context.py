@@ -151,7 +151,7 @@ def settled(ctx: RequestContext, answer: Answer) -> Settled:
     Raises what the handler raised before it had to wait.
     """
     if type(answer) is CoroutineType:
-        answer = in_turns(ctx.broker.timers, answer, ctx.takes_long)
+        answer = in_turns(ctx.broker.lane, answer, ctx.takes_long)
     if type(answer) is Deferred and answer.done:
         answer = answer.result()
     return answer  # type: ignore[return-value]

@@ -51,7 +51,8 @@ class Dispatcher:
         between_brokers: dict[int, Api],
         explain: Link | None,
         rights: Link | None,
-        not_yet: Link | None,
+        not_yet: Link | None = None,
+        slices: Link | None = None,
     ) -> None:
         self._broker = broker
         self._apis = apis
@@ -63,6 +64,7 @@ class Dispatcher:
         chain_of_brokers.put(Place.EXPLAIN, explain)
         for chain in (self._chain, chain_of_brokers):
             chain.put(Place.NOT_YET, not_yet)
+            chain.put(Place.SLICES, slices)
         self._between_brokers = {key: chain_of_brokers.bound(api) for key, api in between_brokers.items()}
         self._chain.put(Place.RIGHTS, rights)
         self._handlers: dict[int, Handler] = {}  # of the APIs requested since a link was added or removed

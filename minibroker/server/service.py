@@ -25,7 +25,7 @@ from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
-from minibroker.kernel.turns import in_turns
+from minibroker.kernel.turns import Lane, in_turns
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import PRESETS, mixed
@@ -210,7 +210,7 @@ class Service:
         timers = self._timers
         assert timers is not None
         try:
-            rows = in_loop(loop, lambda: in_turns(timers, read(cluster)))
+            rows = in_loop(loop, lambda: in_turns(Lane(timers), read(cluster)))
             self.metrics = MetricsServer(address, rows, lambda: len(cluster.nodes))
         except OSError as error:
             raise StartError(f"the metrics: {why_not(error, *address)}") from None

@@ -17,9 +17,8 @@ from memory_cluster import MemoryCluster
 from minibroker import Minibroker
 from minibroker.client.connection import Connection
 from minibroker.kernel.addresses import parse_address
-from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.executor import DiskInline
+from minibroker.kernel.executor import Abandoned, DiskInline
 from minibroker.partitions import partition
 from minibroker.requests.context import CloseConnection, ConnectionInfo
 from minibroker_protocol.dsl import Request

@@ -6,7 +6,7 @@ import pytest
 from manual_time import ManualTimers
 
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP, STEPS_AT_ONCE, InOrder, at_once, in_turns
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE, InOrder, Lane, at_once, in_turns
 
 
 async def count(number: int, done: list[int]) -> int:
@@ -18,7 +18,7 @@ async def count(number: int, done: list[int]) -> int:
 
 def test_a_short_list_is_done_at_once() -> None:
     timers = ManualTimers()
-    assert in_turns(timers, count(STEPS_AT_ONCE - 1, [])) == STEPS_AT_ONCE - 1
+    assert in_turns(Lane(timers), count(STEPS_AT_ONCE - 1, [])) == STEPS_AT_ONCE - 1
     assert timers.armed == 0
 
 
@@ -26,7 +26,7 @@ def test_a_long_list_gives_the_loop_back_and_says_so() -> None:
     timers = ManualTimers()
     done: list[int] = []
     told: list[int] = []
-    answer = in_turns(timers, count(3 * STEPS_AT_ONCE, done), lambda: told.append(len(done)))
+    answer = in_turns(Lane(timers), count(3 * STEPS_AT_ONCE, done), lambda: told.append(len(done)))
     assert isinstance(answer, Deferred)
     assert not answer.done
     assert len(done) == STEPS_AT_ONCE - 1
@@ -43,7 +43,7 @@ def test_what_is_waited_for_in_between_is_waited_for() -> None:
         await STEP
         return await given + await count(2 * STEPS_AT_ONCE, [])
 
-    answer = in_turns(timers, work())
+    answer = in_turns(Lane(timers), work())
     assert isinstance(answer, Deferred)
     given.resolve(1)
     assert not answer.done
@@ -61,9 +61,9 @@ def test_an_error_comes_from_wherever_it_is_raised(steps: int) -> None:
 
     if steps == 0:
         with pytest.raises(ValueError, match="no"):
-            in_turns(timers, work())
+            in_turns(Lane(timers), work())
         return
-    answer = in_turns(timers, work())
+    answer = in_turns(Lane(timers), work())
     timers.advance(0)
     assert isinstance(answer, Deferred)
     with pytest.raises(ValueError, match="no"):

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from minibroker.kernel.computing import Abandoned
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.executor import InlineExecutor
+from minibroker.kernel.executor import Abandoned, InlineExecutor
 from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
