@@ -5,46 +5,37 @@ A command takes and gives what JSON can hold. All run on the loop's thread.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
+from minibroker.control.exchange_commands import EXCHANGE_COMMANDS, Command, ExchangeCommands, wall_ms
+from minibroker.control.live_state import LiveState
 from minibroker.control.read_commands import READS, Readable
-from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
+from minibroker.faults.engine import BrokerTap, FaultEngine
 from minibroker.faults.operations import OPERATIONS, check_call, delete_topics, failed_disks, restore, run_operation
-from minibroker.faults.rules import rule_from, rule_to
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
-from minibroker.trace.recorder import Recorder
-from minibroker.trace.tap import RequestTap
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.kernel.clock import Timers
+    from minibroker.trace.tap import RequestTap
 
-Command = Callable[..., Any]
-
-_MAX_WAIT_MS = 3_600_000
-_MAX_KEPT = 10_000
+DEFAULT_HOST = "127.0.0.1"
 _MAX_ADVANCE_MS = 366 * 86_400_000
 _UNITS_MS = (1, 1000, 60_000, 3_600_000, 86_400_000)
 
 
-class Commands:
+class Commands(ExchangeCommands):
     """The commands of one cluster; costs its requests nothing until a rule is set or exchanges are recorded."""
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
-        self._cluster = self.cluster = cluster
-        self.timers = timers
-        self.engine = FaultEngine(cluster, timers, self._changed)
+        self._cluster = cluster
+        super().__init__(FaultEngine(cluster, timers, self._changed), timers)
         self._broker_tap = BrokerTap(self.engine)
-        self.tap = RequestTap(
-            self.engine.serve,
-            wall_ms=lambda: time.time_ns() // 1_000_000,
-            monotonic_ms=lambda: time.perf_counter() * 1000,
-        )
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
@@ -58,67 +49,26 @@ class Commands:
         if command is None:
             close = f", did you mean {_IN_PYTHON[name]}?" if name in _IN_PYTHON else near(name, all_commands())
             raise FaultError(f"there is no command {name!r}{close}")
-        if command is not Commands._add:
+        if name != "fault.add":
             check_call(name, command, arguments)
         return command(self, **arguments)
 
-    def close(self) -> None:
-        """Remove every rule, so that no request is held any longer."""
-        self.engine.clear()
-
-    def set_recorder(self, recorder: Recorder | None) -> None:
-        """Record exchanges from now on, or none."""
-        self.tap.recorder = recorder
-        if recorder is not None:
-            recorder.changed = self._changed
-        self._changed()
-
-    def _changed(self) -> None:
-        self.tap.acts = self.engine.busy
-        recorder = self.tap.recorder
-        recording = recorder is not None and not recorder.resting
-        self._cluster.set_tap(self.tap if self.tap.acts or recording else None, self.tap.refused)
+    def _install(self, tap: RequestTap | None) -> None:
+        self._cluster.set_tap(tap, self.tap.refused)
         self._cluster.set_broker_tap(self._broker_tap if self.engine.between_brokers else None)
 
-    # -- faults ------------------------------------------------------------------------------------------------------
+    def rows(self) -> LiveState:
+        return LiveState(self._cluster)
 
-    def _add(self, **rule: Any) -> dict[str, Any]:
-        """Set a rule."""
-        return _rule(self.engine.add(rule_from(rule)))
-
-    def _list(self) -> list[dict[str, Any]]:
-        """The rules that are set."""
-        return [_rule(rule) for rule in self.engine.rules.values()]
-
-    def _get(self, *, id: int) -> dict[str, Any]:
-        """One rule, with its counts."""
-        return _rule(self.engine.get(id))
-
-    def _wait(self, *, id: int, times: int = 1, timeout_ms: int = 10_000) -> Deferred[dict[str, Any]]:
-        """One rule, once it has acted `times` times or the timeout (real time) has passed."""
-        rule = self.engine.get(id)
-
-        async def waited() -> dict[str, Any]:
-            await self.engine.wait(id, times, min(timeout_ms, _MAX_WAIT_MS))
-            return _rule(rule)
-
-        return spawn(waited())
-
-    def _release(self, *, id: int, count: int | None = None) -> dict[str, Any]:
-        """Release the requests that a rule holds, the oldest first."""
-        rule = self.engine.get(id)
-        released = rule.release(count)
-        return {**_rule(rule), "released": released}
-
-    def _remove(self, *, id: int) -> dict[str, Any]:
-        """Remove a rule; connections whose requests it holds are closed."""
-        return _rule(self.engine.remove(id))
-
-    def _clear(self) -> list[dict[str, Any]]:
-        """Remove all rules; returns them with their counts."""
-        rules = [_rule(rule) for rule in self.engine.rules.values()]
-        self.engine.clear()
-        return rules
+    def overview(self) -> dict[str, Any]:
+        cluster = self._cluster
+        return {
+            "clock": self._clock(),
+            "servers": ",".join(format_address(node.host or DEFAULT_HOST, node.port) for node in cluster.nodes),
+            "brokers": sorted(cluster.brokers),
+            "all_brokers": sorted(node.node_id for node in cluster.nodes),
+            "paused_brokers": cluster.paused_brokers,
+        }
 
     # -- clock -------------------------------------------------------------------------------------------------------
 
@@ -203,25 +153,6 @@ class Commands:
 
     # -- exchanges and the cluster -----------------------------------------------------------------------------------
 
-    def _record(self, *, kept: int = 100, frames: bool = False) -> None:
-        """Keep the last `kept` exchanges from now on, on request with the bytes of their frames; 0 ends it."""
-        if not 0 <= kept <= _MAX_KEPT:
-            raise FaultError(f"kept is between 0 and {_MAX_KEPT}, not {kept}")
-        recorder = Recorder(kept) if kept else None
-        if recorder is not None:
-            recorder.keep_bytes = frames
-        self.set_recorder(recorder)
-
-    def _last(self, *, count: int = 100, after: int = 0, frames: bool = False) -> list[dict[str, Any]]:
-        """The last exchanges that were recorded, the oldest first; only those numbered above `after`, if that is not
-        0, and then only those that are over."""
-        recorder = self.tap.recorder
-        if recorder is None:
-            return []
-        found = [r for r in recorder.last if not after or r.number > after]
-        shown = sorted(found, key=lambda r: r.number) if after else found
-        return [{**r.to_json(), **(r.frames() if frames else {})} for r in shown[-max(count, 0) :]]
-
     def _refusals(self, *, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first."""
         found = [refusal._asdict() for broker in self._cluster.brokers.values() for refusal in broker.refusals]
@@ -232,7 +163,7 @@ class Commands:
         that hold, members of groups. Requests are among them while exchanges are recorded."""
         from minibroker.control.waits import waits
 
-        return waits(self._cluster, self.tap.recorder, self.engine, time.time_ns() // 1_000_000)
+        return waits(self._cluster, self.tap.recorder, self.engine, wall_ms())
 
     def _describe(self) -> dict[str, Any]:
         """Running brokers, all brokers, topics with their leaders, and the transactional ids whose markers are held."""
@@ -251,20 +182,12 @@ class Commands:
 
 
 _TABLE: dict[str, Command] = {
-    "fault.add": Commands._add,
-    "fault.list": Commands._list,
-    "fault.get": Commands._get,
-    "fault.wait": Commands._wait,
-    "fault.release": Commands._release,
-    "fault.remove": Commands._remove,
-    "fault.clear": Commands._clear,
+    **EXCHANGE_COMMANDS,
     "clock.get": Commands._clock,
     "clock.freeze": Commands._freeze,
     "clock.unfreeze": Commands._unfreeze,
     "clock.advance": Commands._advance,
     "clock.sweep": Commands._sweep,
-    "trace.record": Commands._record,
-    "trace.last": Commands._last,
     "refusal.last": Commands._refusals,
     "cluster.describe": Commands._describe,
     "cluster.waits": Commands._waits,
@@ -283,18 +206,3 @@ _IN_PYTHON: Mapping[str, str] = {
 def all_commands() -> dict[str, Command]:
     """Every command by name, the operations on the state among them."""
     return {**_TABLE, **READS, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
-
-
-def _rule(rule: SetRule) -> dict[str, Any]:
-    hits = [
-        {name: getattr(hit, name) for name in ("api", "version", "client_id", "correlation_id", "broker")}
-        for hit in rule.hits
-    ]
-    return {
-        "id": rule.number,
-        "rule": rule_to(rule.rule),
-        "matched": rule.matched,
-        "fired": rule.fired,
-        "held": rule.held,
-        "hits": hits,
-    }

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from minibroker.control.commands import Command, all_commands
+from minibroker.control.commands import all_commands
+from minibroker.control.exchange_commands import Command
 from minibroker.control.openapi import RULE_PROPERTIES
 from minibroker.faults.actions import ACTIONS
 from minibroker.faults.operations import parameters

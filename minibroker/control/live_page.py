@@ -14,8 +14,8 @@ from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from minibroker.control.commands import Commands
-from minibroker.control.live_state import LiveState, Row
+from minibroker.control.exchange_commands import ExchangeCommands
+from minibroker.control.live_state import Row
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.recorder import Recorded, Recorder
 from minibroker.trace.view import MODULES, frame, page_style
@@ -23,7 +23,6 @@ from minibroker.trace.view import MODULES, frame, page_style
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-DEFAULT_HOST: Final = "127.0.0.1"
 KEPT: Final = 1000
 SHOWN_PER_SECOND: Final = 150
 UNSEEN_PER_SECOND: Final = 20
@@ -106,11 +105,11 @@ class LivePage:
     """Records exchanges for the page from now on, of a busy broker some. `in_loop`: see above; the rest runs on the
     callers' threads."""
 
-    def __init__(self, commands: Commands, in_loop: InLoop) -> None:
+    def __init__(self, commands: ExchangeCommands, in_loop: InLoop) -> None:
         self._commands = commands
         self._in_loop = in_loop
         self._places = _Places(MOST_STREAMS)
-        self._rows = LiveState(commands.cluster)
+        self._rows = commands.rows()
         self._due = 0.0
         self._open = 0  # streams; changed on the cluster's thread only
         self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.timers, commands.tap.monotonic_ms)
@@ -221,15 +220,10 @@ class LivePage:
 
     def _state(self) -> dict[str, Any]:
         call = self._commands.call
-        cluster = self._commands.cluster
         return {
             "recording": self._commands.tap.recorder is not None,
-            "clock": call("clock.get", {}),
             "rules": [{**rule, "hits": []} for rule in call("fault.list", {})],
-            "servers": ",".join(f"{node.host or DEFAULT_HOST}:{node.port}" for node in cluster.nodes),
-            "brokers": sorted(cluster.brokers),
-            "all_brokers": sorted(node.node_id for node in cluster.nodes),
-            "paused_brokers": cluster.paused_brokers,
+            **self._commands.overview(),
         }
 
 

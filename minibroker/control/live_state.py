@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -32,11 +33,10 @@ _SHOWN: Final = 50
 """Members, offsets and aborted ranges of one row."""
 
 
-class LiveState:
+class LiveRows:
     """The rows as they were read last. Nothing is read while no page is open."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self) -> None:
         self._rows: dict[tuple[str, str], tuple[int, Row]] = {}  # those that changed last are at the end
         self._version = 0
         self._gone: dict[tuple[str, str], None] = {}  # those that are removed, the oldest first
@@ -87,10 +87,19 @@ class LiveState:
             if "gone" in row:
                 self._gone[key] = None
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
+    @abstractmethod
     def _read(self) -> Iterator[Row]:
         """Every row once; one that is added or removed in between may be missing."""
+
+
+class LiveState(LiveRows):
+    """Those of a cluster of ours."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        super().__init__()
+
+    def _read(self) -> Iterator[Row]:
         cluster = self._cluster
         leads: Counter[int] = Counter()
         for topic in sorted(cluster.image.topics.values(), key=lambda one: (one.internal, one.name)):

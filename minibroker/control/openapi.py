@@ -12,7 +12,7 @@ from minibroker.faults.operations import parameters
 from minibroker.version import __version__
 
 if TYPE_CHECKING:
-    from minibroker.control.commands import Command
+    from minibroker.control.exchange_commands import Command
 
 _TYPES = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 

@@ -33,8 +33,13 @@ _EVERYDAY: Final = "Fetch"
 
 def waits(cluster: Cluster, recorder: Recorder | None, engine: FaultEngine, wall_ms: int) -> list[str]:
     """At most 20 lines of each kind; the first kinds explain the later ones."""
-    kinds = (_cluster(cluster), _rules(engine), _requests(recorder, wall_ms), _transactions(cluster))
+    kinds = (_cluster(cluster), *on_the_wire(recorder, engine, wall_ms), _transactions(cluster))
     return [line for kind in (*kinds, _partitions(cluster), _groups(cluster)) for line in islice(kind, _SHOWN)]
+
+
+def on_the_wire(recorder: Recorder | None, engine: FaultEngine, wall_ms: int) -> Iterator[Iterator[str]]:
+    """The kinds that are seen without looking into a broker."""
+    return iter((_rules(engine), _requests(recorder, wall_ms)))
 
 
 def _cluster(cluster: Cluster) -> Iterator[str]:

@@ -76,6 +76,8 @@ class Action:
     """What a rule does to a request that it fits. Raises FaultError for a field that no rule can have."""
 
     name: ClassVar[str]
+    needs_cluster: ClassVar[bool] = False
+    """Whether it acts on what brokers keep, and not only on requests and answers."""
 
     def __post_init__(self) -> None:
         check_fields(self.name, self)
@@ -396,6 +398,7 @@ class Do(_Around):
     """
 
     name = "do"
+    needs_cluster = True
     operation: Operation
     arguments: Arguments = field(default_factory=dict)
     when: BeforeOrAfter = "before"

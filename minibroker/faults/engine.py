@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,12 @@ from minibroker.requests.tapped_request import TappedRequest
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.kernel.clock import TimerHandle, Timers
+    from minibroker.requests.api import Api
 
 log = get_logger(__name__)
 
 _HITS_KEPT = 100
+_NEEDS_CLUSTER = "acts on what brokers keep, and those behind a proxy are not ours: minibroker serve has it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,9 @@ class SetRule:
 
     @property
     def cluster(self) -> Cluster:
+        """Raises FaultError behind a proxy, whose brokers belong to others."""
+        if self._engine.cluster is None:
+            raise FaultError(f"{self.rule.action.name} {_NEEDS_CLUSTER}")
         return self._engine.cluster
 
     def sleep(self, ms: float) -> Deferred[None]:
@@ -99,10 +104,12 @@ class SetRule:
         return held
 
     def going(self, tapped: TappedRequest) -> Deferred[None]:
-        broker = tapped.context.broker
-        if self.cluster.brokers.get(broker.node_id) is not broker:
+        broker, cluster = tapped.context.broker, self._engine.cluster
+        if cluster is None:
+            return resolved(None)  # its connection ends where the broker does
+        if cluster.brokers.get(broker.node_id) is not broker:
             return failed(CloseConnection(f"fault: broker {broker.node_id} is gone"))
-        return self.cluster.when_going(broker.node_id)
+        return cluster.when_going(broker.node_id)
 
     def silence(self, tapped: TappedRequest) -> Deferred[None]:
         self.silenced.add(tapped.context.client_id)
@@ -142,16 +149,23 @@ class SetRule:
 class FaultEngine:
     """The rules of one cluster; the first one that fits a request acts on it.
 
-    on_change: called when the first rule is set and when the last one went.
+    cluster: None behind a proxy, where only what passes over the wire can be changed. on_change: called when the first
+    rule is set and when the last one went. known: the APIs that clients may ask for; None: those that are served here.
     """
 
-    def __init__(self, cluster: Cluster, timers: Timers, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster | None,
+        timers: Timers,
+        on_change: Callable[[], None] = lambda: None,
+        known: Mapping[int, Api] | None = None,
+    ) -> None:
         self.cluster = cluster
         self.timers = timers
         self.rules: dict[int, SetRule] = {}
         self._count = 0
         self._on_change = on_change
-        self._apis = apis()
+        self._apis = apis() if known is None else known
         self._postponed: dict[int, tuple[TappedRequest, TimerHandle]] = {}
 
     @property
@@ -168,6 +182,10 @@ class FaultEngine:
 
     def add(self, rule: FaultRule) -> SetRule:
         """Set a rule. Raises FaultError for one that can never act, or not on its requests."""
+        if self.cluster is None and rule.action.needs_cluster:
+            raise FaultError(f"{rule.action.name} {_NEEDS_CLUSTER}")
+        if self.cluster is None and rule.match.between_brokers:
+            raise FaultError("requests between brokers do not pass a proxy: no rule can match them")
         self._count += 1
         added = SetRule(self._count, rule.checked(self._apis, between_brokers()), self)
         self.rules[added.number] = added

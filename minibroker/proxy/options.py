@@ -45,8 +45,8 @@ def proxy_options(
     control_token: str | None = None,
     page: bool = False,
 ) -> ProxyOptions:
-    """upstream: ``HOST:PORT[,HOST:PORT…]``. command_config: file with the properties of a client. Raises
-    ConfigError."""
+    """upstream: ``HOST:PORT[,HOST:PORT…]``. command_config: file with the properties of a client. With `page` and no
+    `control` address the API is served on a free port. Raises ConfigError."""
     if not 0 <= port <= _MOST_PORT:
         raise ConfigError(f"the port is between 0 and {_MOST_PORT}, not {port}")
     try:
@@ -60,7 +60,7 @@ def proxy_options(
         host=host,
         port=port,
         config=dict(config or {}),
-        control=control,
+        control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,
         page=page,
     )

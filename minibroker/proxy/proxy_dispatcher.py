@@ -246,10 +246,11 @@ def known_apis(handler: Handler) -> dict[int, Api]:
 
 @cache
 def _framing(key: int) -> Api:
-    return known_apis(_no_handler)[key]
+    return known_apis(no_handler)[key]
 
 
-def _no_handler(context: RequestContext, request: Any) -> None:
+def no_handler(context: RequestContext, request: Any) -> None:
+    """Of a row that is only looked at."""
     raise AssertionError("only its messages are asked for")
 
 

@@ -150,14 +150,14 @@ def _options(arguments: argparse.Namespace) -> Options:
         config=config,
         not_yet=arguments.not_yet,
         control=control,
-        control_token=_control_token(arguments.control_token_file),
+        control_token=control_token(arguments.control_token_file),
         metrics=metrics,
         page=arguments.page,
         setup=arguments.setup,
     )
 
 
-def _control_token(path: str | None) -> str | None:
+def control_token(path: str | None) -> str | None:
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
     from minibroker.control.command import read_token
@@ -204,7 +204,7 @@ def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     # In a container 127.0.0.1 is reachable from inside only.
     servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
     say(f"bootstrap.servers={servers}")
-    _say_control(service)
+    say_control(service)
     if service.metrics is not None:
         host, port = service.metrics.address
         say(f"metrics={host}:{port}")
@@ -213,7 +213,7 @@ def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _say_control(service: Any) -> None:
+def say_control(service: Any) -> None:
     control = service.control
     if control is None:
         return

@@ -49,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of the listeners: minibroker.security.protocol=SSL, ssl.…",
     )
+    parser.add_argument(
+        "--control", metavar="HOST:PORT", help="serve the control API: faults and exchanges (default: off)"
+    )
+    parser.add_argument(
+        "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
+    )
+    parser.add_argument("--page", action="store_true", help="show requests live in a browser (default: off)")
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
     parser.add_argument(
         "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
@@ -80,17 +87,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> ProxyOptions:
+    from minibroker.server.command import control_token
+
+    control = None
+    if arguments.control:
+        from minibroker.control.server import parse_control
+
+        control = parse_control(arguments.control)
     return proxy_options(
         arguments.upstream,
         command_config=arguments.command_config,
         host=arguments.host,
         port=arguments.port,
         config=dict(parse_assignment(text) for text in arguments.config),
+        control=control,
+        control_token=control_token(arguments.control_token_file),
+        page=arguments.page,
     )
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    from minibroker.server.command import watch_stdin
+    from minibroker.server.command import say_control, watch_stdin
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -102,6 +119,7 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
             if arguments.until_stdin_closes:
                 watch_stdin(loop, stopping)
             say(f"bootstrap.servers={service.bootstrap_servers}")
+            say_control(service)
             sys.stdout.flush()
             await stopping.wait()
             log.info("stopping")

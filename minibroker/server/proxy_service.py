@@ -22,19 +22,22 @@ from minibroker.proxy.options import ProxyOptions
 from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
 from minibroker.proxy.upstream_connection import SCRATCH_BYTES, UpstreamConnection
 from minibroker.proxy.upstream_nodes import UpstreamNodes
+from minibroker.requests.chain import Place
 from minibroker.requests.context import CloseConnection
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.file_descriptors import connection_limit
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.listeners import ListenError, listen_all, local_address
+from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
 from minibroker.server.service import StartError
 from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
     import ssl
 
+    from minibroker.control.proxy_commands import ProxyCommands
     from minibroker.control.server import ControlServer
+    from minibroker.trace.tap import RequestTap
 
 log = get_logger(__name__)
 
@@ -54,6 +57,8 @@ class ProxyService:
         self._security = _listener_security(self.settings)
         self.bootstrap_servers = ""
         self.control: ControlServer | None = None
+        self._commands: ProxyCommands | None = None
+        self._tap: RequestTap | None = None
         self._tls: ssl.SSLContext | None = None
         self._client_id = f"{_CLIENT_ID}-{secrets.token_hex(8)}"
         self._circle = False
@@ -93,6 +98,8 @@ class ProxyService:
                 self.nodes.port_of(NodeKey(node_id), address)
             await asyncio.gather(*self._listening)
             self.bootstrap_servers = format_address(*bootstrap)
+            if self.options.control is not None:
+                self._start_control(loop, self.options.control)
         except (BrokerFailed, ApiError) as error:
             await self.stop()
             raise StartError(f"the upstream: {self._in_words(error)}") from None
@@ -102,6 +109,33 @@ class ProxyService:
         except BaseException:
             await self.stop()
             raise
+
+    @property
+    def commands(self) -> ProxyCommands:
+        """Faults and exchanges. RuntimeError when the proxy does not run."""
+        if self._commands is None:
+            from minibroker.control.proxy_commands import ProxyCommands
+
+            if not self.bootstrap_servers or self._timers is None:
+                raise RuntimeError("the proxy is not running")
+            self._commands = ProxyCommands(self.nodes, self.bootstrap_servers, self._timers, self._set_tap)
+        return self._commands
+
+    def _set_tap(self, tap: RequestTap | None) -> None:
+        self._tap = tap
+        for dispatcher in self.dispatchers:
+            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+
+    def _start_control(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+        from minibroker.control.proxy_commands import PROXY_COMMANDS
+        from minibroker.server.control_side import serve_control
+
+        try:
+            self.control = serve_control(
+                loop, self.commands, lambda: PROXY_COMMANDS, address, self.options.control_token, page=self.options.page
+            )
+        except OSError as error:
+            raise StartError(f"the control API: {why_not(error, *address)}") from None
 
     def _ask(self) -> tuple[int, dict[int, Address]]:
         """The highest version of ApiVersions, and the brokers by node id. On a thread of its own."""
@@ -123,6 +157,12 @@ class ProxyService:
 
     async def stop(self) -> None:
         """Close every listener and every connection."""
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
+        if self.control is not None:
+            self.control.close()
+            self.control = None
         if self._edge is not None:
             await asyncio.gather(*self._listening, return_exceptions=True)
             await self._edge.stop_accepting()
@@ -156,6 +196,7 @@ class ProxyService:
             key, self.nodes, listener.getsockname()[0], self._timers, self._executor, WallClock(_wall_ms), self.settings
         )
         dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
+        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
         self.dispatchers.append(dispatcher)
         listening = self._edge.listen(listener, dispatcher.dispatch, self._security)
         self._listening.append(self._edge.loop.create_task(listening))

@@ -178,30 +178,15 @@ class Service:
             (self._more_listeners if self._listeners else self._listeners).extend(bound)
 
     def _start_control(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
-        import secrets
-
         from minibroker.control.commands import all_commands
-        from minibroker.control.openapi import describe
-        from minibroker.control.server import ControlServer
-        from minibroker.kernel.loop_calls import call_in_loop
+        from minibroker.server.control_side import serve_control
 
-        commands = self.commands
-        page = None
-        if self.options.page:
-            from minibroker.control.live_page import LivePage
-
-            page = LivePage(commands, lambda work: call_in_loop(loop, work))
         try:
-            self.control = ControlServer(
-                address,
-                self.options.control_token or secrets.token_urlsafe(24),
-                lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
-                lambda: describe(all_commands()),
-                page,
+            self.control = serve_control(
+                loop, self.commands, all_commands, address, self.options.control_token, page=self.options.page
             )
         except OSError as error:
             raise StartError(f"the control API: {why_not(error, *address)}") from None
-        self.control.start()
 
     def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
         from minibroker.metrics.page import in_loop, read
