@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from minibroker.config.types import ConfigError
     from minibroker.server.service import StartError
     from minibroker.testing.embedded import Minibroker
+    from minibroker.testing.proxy import Proxy
 
-__all__ = ["ConfigError", "Minibroker", "StartError", "__version__"]
+__all__ = ["ConfigError", "Minibroker", "Proxy", "StartError", "__version__"]
 
 # Loaded when first asked for: the command line and type checkers need none of it.
 _LAZY = {
     "ConfigError": "minibroker.config.types",
     "Minibroker": "minibroker.testing.embedded",
+    "Proxy": "minibroker.testing.proxy",
     "StartError": "minibroker.server.service",
 }
 

@@ -10,13 +10,16 @@ from typing import Any
 
 def api_classes() -> list[type]:
     """The public classes whose names docs/reference/api.md lists, in its order."""
-    from minibroker import Minibroker
+    from minibroker import Minibroker, Proxy
     from minibroker.control import client
     from minibroker.control.reading import Controlled
+    from minibroker.testing.life_cycle import Embedded
     from minibroker.testing.running_cluster import RunningCluster
 
     return [
         Minibroker,
+        Proxy,
+        Embedded,
         Controlled,
         client.Faults,
         client.Fault,

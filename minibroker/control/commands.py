@@ -43,7 +43,7 @@ class Commands(ExchangeCommands):
             return spawn(run_operation(self._cluster, name[6:], arguments))
         if name in READS:
             check_call(name, READS[name], arguments)
-            found = READS[name](Readable(self._cluster, self.timers, self.tap.recorder), **arguments)
+            found = READS[name](Readable(self._cluster, self.timers), **arguments)
             return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from minibroker.control.live_state import LiveRows
@@ -12,6 +13,7 @@ from minibroker.faults.engine import FaultEngine, SetRule
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import near
 from minibroker.trace.recorder import Recorder
 from minibroker.trace.tap import RequestTap
 
@@ -126,6 +128,22 @@ class ExchangeCommands:
         shown = sorted(found, key=lambda r: r.number) if after else found
         return [{**r.to_json(), **(r.frames() if frames else {})} for r in shown[-max(count, 0) :]]
 
+    def _requests(self, *, api: str | None = None, client_id: str | None = None) -> list[dict[str, Any]]:
+        """Exchanges with clients that were recorded, of one API, of client ids that match (``*`` and ``?``); the oldest
+        first."""
+        known = {each.name for each in self.engine.known.values()}
+        if api is not None and api not in known:
+            raise FaultError(f"there is no API {api!r}{near(api, known)}")
+        recorder = self.tap.recorder
+        if recorder is None:
+            raise FaultError("exchanges are not recorded: trace.record begins that, and Minibroker(record=1000)")
+        return [
+            recorded.to_json()
+            for recorded in tuple(recorder.last)
+            if (api is None or recorded.api == api)
+            and (client_id is None or fnmatchcase(recorded.client_id or "", client_id))
+        ]
+
 
 def wall_ms() -> int:
     """Milliseconds since the epoch."""
@@ -142,6 +160,7 @@ EXCHANGE_COMMANDS: dict[str, Command] = {
     "fault.clear": ExchangeCommands._clear,
     "trace.record": ExchangeCommands._record,
     "trace.last": ExchangeCommands._last,
+    "read.requests": ExchangeCommands._requests,
 }
 
 

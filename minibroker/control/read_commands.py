@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from minibroker.coordinators.transactions.metadata import TransactionEntry
     from minibroker.kernel.clock import Timers
     from minibroker.partitions.partition import Partition
-    from minibroker.trace.recorder import Recorder
     from minibroker_storage.log import PartitionLog
 
 READ_COMMITTED: Final = "read_committed"
@@ -37,11 +36,10 @@ _SHOWN = 5
 
 
 class Readable(NamedTuple):
-    """What there is to look at. recorder: None while no exchange is recorded."""
+    """What there is to look at."""
 
     cluster: Cluster
     timers: Timers
-    recorder: Recorder | None
 
 
 async def records(
@@ -192,24 +190,6 @@ def _looks(timeout_ms: int) -> int:
     return max(1, min(timeout_ms, _MAX_WAIT_MS) // _LOOK_MS)
 
 
-def requests(at: Readable, *, api: str | None = None, client_id: str | None = None) -> list[dict[str, Any]]:
-    """Exchanges with clients that were recorded, of one API, of client ids that match (``*`` and ``?``); the oldest
-    first."""
-    from minibroker.handlers.table import apis
-
-    known = {served.name for served in apis().values()}
-    if api is not None and api not in known:
-        raise FaultError(f"there is no API {api!r}{near(api, known)}")
-    if at.recorder is None:
-        raise FaultError("exchanges are not recorded: trace.record begins that, and Minibroker(record=1000)")
-    return [
-        recorded.to_json()
-        for recorded in tuple(at.recorder.last)
-        if (api is None or recorded.api == api)
-        and (client_id is None or fnmatchcase(recorded.client_id or "", client_id))
-    ]
-
-
 def _partitions(cluster: Cluster, topic: str, partition: int | None, isolation: str) -> list[Partition]:
     if isolation not in ISOLATIONS:
         raise FaultError(f"isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
@@ -297,6 +277,6 @@ def _transaction(transactional_id: str, entry: TransactionEntry) -> dict[str, An
 READS: Final[dict[str, Callable[..., Any]]] = {
     f"read.{function.__name__}": function
     for function in (
-        records, wait_for_records, committed, wait_for_committed, transactions, wait_for_transaction, requests
+        records, wait_for_records, committed, wait_for_committed, transactions, wait_for_transaction
     )
 }  # fmt: skip

@@ -165,7 +165,7 @@ class FaultEngine:
         self.rules: dict[int, SetRule] = {}
         self._count = 0
         self._on_change = on_change
-        self._apis = apis() if known is None else known
+        self.known = apis() if known is None else known
         self._postponed: dict[int, tuple[TappedRequest, TimerHandle]] = {}
 
     @property
@@ -187,7 +187,7 @@ class FaultEngine:
         if self.cluster is None and rule.match.between_brokers:
             raise FaultError("requests between brokers do not pass a proxy: no rule can match them")
         self._count += 1
-        added = SetRule(self._count, rule.checked(self._apis, between_brokers()), self)
+        added = SetRule(self._count, rule.checked(self.known, between_brokers()), self)
         self.rules[added.number] = added
         self._on_change()
         return added

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ConfluentConsumerFactory,
         ConfluentProducerFactory,
     )
+    from minibroker.testing.proxy import Proxy
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -70,6 +71,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--minibroker-setup", metavar="FILE", help="topics, users, ACLs, rules and the clock (minibroker serve --setup)"
+    )
+    group.addoption(
+        "--minibroker-upstream",
+        metavar="HOST:PORT[,…]",
+        help="the cluster that `minibroker_proxy` stands in front of (default: the broker of the test)",
     )
     group.addoption(
         "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
@@ -167,6 +173,22 @@ def minibroker_cluster(request: pytest.FixtureRequest, minibroker_pool: Factory)
 
 
 @pytest.fixture
+def minibroker_proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    """A proxy in front of the cluster of ``--minibroker-upstream``, without it in front of this test's broker. Clients
+    of the plugin reach that cluster through the proxy, so its `faults` act on them."""
+    from minibroker.testing.proxy import Proxy
+
+    upstream = request.config.getoption("--minibroker-upstream")
+    own = upstream is None
+    if own:  # which has the rules of the marker and the command line already
+        upstream = request.getfixturevalue("minibroker_of_test").bootstrap_servers
+    with Proxy(upstream, record=_EXCHANGES_KEPT) as proxy:
+        if not own:
+            _inject(request, proxy)
+        yield proxy
+
+
+@pytest.fixture
 def minibroker_of_test(request: pytest.FixtureRequest) -> Minibroker:
     """The broker of this test: `minibroker_cluster` in a test that asks for that, else `minibroker`. Topics and
     clients of the plugin are on it; a fixture of this name of your own puts them on another."""
@@ -176,9 +198,11 @@ def minibroker_of_test(request: pytest.FixtureRequest) -> Minibroker:
 
 
 @pytest.fixture
-def bootstrap_servers(minibroker_of_test: Minibroker) -> str:
-    """``HOST:PORT`` of `minibroker_of_test`."""
-    return minibroker_of_test.bootstrap_servers
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """``HOST:PORT`` of `minibroker_proxy` in a test that asks for that, else of `minibroker_of_test`."""
+    wanted = "minibroker_proxy" if "minibroker_proxy" in request.fixturenames else "minibroker_of_test"
+    servers: str = request.getfixturevalue(wanted).bootstrap_servers
+    return servers
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -221,6 +245,15 @@ def _rule(text: str) -> dict[str, Any]:
     return rule
 
 
+def _inject(request: pytest.FixtureRequest, broker: Minibroker | Proxy) -> None:
+    """The rules of the marker and of the command line."""
+    for marker in request.node.iter_markers(MARKER):
+        for fault in marker.kwargs.get("faults", []):
+            broker.faults.inject(**fault)
+    for text in request.config.getoption("--minibroker-fault"):
+        broker.faults.inject(**{"api": None, **_rule(text)}, expected=False)
+
+
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
     """The broker for one test; afterwards everything the test changed but its records is undone."""
     request.node.stash[_BROKERS].lend(broker)
@@ -233,11 +266,7 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
             broker.faults.inject(**{"api": None, **rule}, expected=False)
         if broker.setup.clock_frozen:
             broker.clock.freeze()
-    for marker in request.node.iter_markers(MARKER):
-        for fault in marker.kwargs.get("faults", []):
-            broker.faults.inject(**fault)
-    for text in request.config.getoption("--minibroker-fault"):
-        broker.faults.inject(**{"api": None, **_rule(text)}, expected=False)
+    _inject(request, broker)
     yield broker
     broker.faults.clear()
     if broker.clock.frozen:
@@ -316,10 +345,15 @@ def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def unique_topic(unique_name: Callable[[str], str], minibroker_of_test: Minibroker) -> str:
+def unique_topic(request: pytest.FixtureRequest, unique_name: Callable[[str], str]) -> str:
     """The name of a topic that exists and is empty, with one partition on up to three brokers. For others give a
-    `unique_name` to ``minibroker.state.create_topic(topic=…, partitions=…)``."""
+    `unique_name` to ``minibroker.state.create_topic(topic=…, partitions=…)``, or ``minibroker_proxy.create_topic``."""
     name = unique_name("topic")
+    if request.config.getoption("--minibroker-upstream") is not None and "minibroker_proxy" in request.fixturenames:
+        request.getfixturevalue("minibroker_proxy").create_topic(name)
+        return name
+
+    minibroker_of_test: Minibroker = request.getfixturevalue("minibroker_of_test")
     replicas = min(_REPLICAS, len(minibroker_of_test.control.describe()["brokers"]))
     minibroker_of_test.state.create_topic(topic=name, replication_factor=replicas)
     return name

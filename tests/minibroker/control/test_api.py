@@ -212,9 +212,9 @@ def test_the_names_of_the_api() -> None:
 
 
 NAMES = {
-    "Minibroker": """
-        bootstrap_servers cluster control metrics_url page_url records_exchanges refusals setup start stop
-    """,
+    "Minibroker": "cluster metrics_url refusals setup",
+    "Proxy": "create_topic",
+    "Embedded": "bootstrap_servers control page_url records_exchanges start stop",
     "Controlled": """
         clock committed committed_async control faults hang_transaction hang_transaction_async records records_async
         requests requests_async reset reset_async state transactions transactions_async wait_for_committed

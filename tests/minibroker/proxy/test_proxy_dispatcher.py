@@ -5,32 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from manual_time import ManualTimers
-from upstream_by_hand import UpstreamByHand
+from upstream_by_hand import VERSIONS, Proxied
 
-from minibroker.broker.connection import ConnectionInfo
-from minibroker.kernel.deferred import Deferred, resolved
-from minibroker.kernel.executor import InlineExecutor
-from minibroker.proxy.asked_node import AskedNode, WallClock
 from minibroker.proxy.endpoints import NodeKey
-from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
-from minibroker.proxy.upstream_nodes import UpstreamNodes
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Place
 from minibroker.requests.context import CloseConnection, Handler
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request
-from minibroker_protocol.headers import decode_response, encode_request, encode_response_header
+from minibroker_protocol.headers import encode_request
 
-VERSIONS = 4
 HEARTBEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-
-
-class Channel:
-    closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 class PassOn:
@@ -45,51 +29,6 @@ class PassOn:
             return onward(ctx, request)
 
         return handle
-
-
-class Proxied:
-    """One client behind one listener. `circles`: how often a request of the proxy itself arrived."""
-
-    def __init__(self) -> None:
-        self.opened: list[NodeKey] = []
-        self.circles = 0
-        self.nodes = UpstreamNodes([("kafka", 9092)], self._open)
-        self.nodes.api_versions = VERSIONS
-        self.node = AskedNode(
-            NodeKey(1), self.nodes, "127.0.0.1", ManualTimers(), InlineExecutor(), WallClock(lambda: 0)
-        )
-        self.upstream = UpstreamByHand()
-        self.connects = 0
-        self.dispatcher = ProxyDispatcher(self.node, self._connect, "own", self._circle)
-        self.channel = Channel()
-        self.info = ConnectionInfo(channel=self.channel)  # type: ignore[arg-type]
-
-    def _open(self, key: NodeKey) -> int:
-        self.opened.append(key)
-        return 19000 + len(self.opened)
-
-    def _circle(self) -> None:
-        self.circles += 1
-
-    def _connect(self, node: AskedNode, lost: Any) -> Any:
-        self.connects += 1
-        self.lost = lost
-        return self.upstream.connection
-
-    def send(self, frame: bytes) -> Deferred[Any]:
-        answer = self.dispatcher.dispatch(frame, self.info)
-        return answer if isinstance(answer, Deferred) else resolved(answer)
-
-    def ask(self, request: Request, version: int, answer: Any) -> Any:
-        """What the client gets for a request to which the upstream answers so."""
-        key = request.__api_key__
-        waiting = self.send(encode_request(request, version, 77, "app"))
-        assert self.upstream.requests() == [encode_request(request, version, 77, "app")]
-        self.upstream.answers(encode_response_header(key, version, 77) + answer.encode(version))
-        frame = b"".join(waiting.result())
-        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-        assert frame[4:8] == (77).to_bytes(4, "big")
-        return decode_response(frame[4:], key, version)
 
 
 @pytest.fixture(params=["raw", "through the chain"])

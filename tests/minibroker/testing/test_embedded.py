@@ -267,7 +267,7 @@ def test_a_program_that_forgets_to_stop_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_the_public_names() -> None:
-    assert sorted(minibroker.__all__) == ["ConfigError", "Minibroker", "StartError", "__version__"]
+    assert sorted(minibroker.__all__) == ["ConfigError", "Minibroker", "Proxy", "StartError", "__version__"]
     assert all(getattr(minibroker, name) for name in minibroker.__all__)
     assert set(minibroker.__all__) <= set(dir(minibroker))
     with pytest.raises(AttributeError, match="Minibrokers"):

@@ -51,6 +51,26 @@ def test_a_broker_a_topic_and_names_without_configuration(pytester: pytest.Pytes
     result.assert_outcomes(passed=2)
 
 
+def test_a_proxy_in_front_of_another_cluster(pytester: pytest.Pytester) -> None:
+    from minibroker import Minibroker
+
+    source = """
+        import pytest
+        from minibroker.client.cluster import ClusterClient
+
+        @pytest.mark.minibroker(faults=[{"api": "Metadata", "action": "close", "nth": 2}])
+        def test_one(minibroker_proxy, bootstrap_servers, unique_topic):
+            assert bootstrap_servers == minibroker_proxy.bootstrap_servers
+            with ClusterClient(bootstrap_servers) as client:
+                assert unique_topic in {topic.name for topic in client.metadata(None).topics}
+                client.metadata([])
+    """
+    with Minibroker(ephemeral=True, record=100) as upstream:
+        run(pytester, source, "--minibroker-upstream", upstream.bootstrap_servers).assert_outcomes(passed=1)
+        assert upstream.requests("CreateTopics")
+        assert not [one for one in upstream.requests() if one.outcome.startswith("closed")]
+
+
 def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

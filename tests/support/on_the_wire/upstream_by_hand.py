@@ -5,8 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from manual_time import ManualTimers
+
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.kernel.deferred import Deferred, failed, resolved
+from minibroker.kernel.executor import InlineExecutor
+from minibroker.proxy.asked_node import AskedNode, WallClock
+from minibroker.proxy.endpoints import NodeKey
+from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
 from minibroker.proxy.upstream_connection import SCRATCH_BYTES, UpstreamConnection
+from minibroker.proxy.upstream_nodes import UpstreamNodes
+from minibroker.requests.context import CloseConnection
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.frames import FrameSplitter
+from minibroker_protocol.headers import decode_response, encode_request, encode_response_header
+
+VERSIONS = 4
+"""The upstream's highest version of ApiVersions."""
 
 
 class HandTransport(asyncio.Transport):
@@ -59,3 +74,70 @@ class UpstreamByHand:
 
     def answers(self, frame: bytes) -> None:
         self.says(len(frame).to_bytes(4, "big") + frame)
+
+
+class Channel:
+    """Notes what is asked of a client's connection."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.calls: list[Any] = []
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def push(self, buffers: list[Any]) -> None:
+        self.calls.append(b"".join(buffers))
+
+    def reset(self) -> None:
+        self.calls.append("reset")
+
+    def mute(self, ms: int) -> None:
+        self.calls.append(ms)
+
+
+class Proxied:
+    """One client behind one listener. `circles`: how often a request of the proxy itself arrived."""
+
+    def __init__(self) -> None:
+        self.opened: list[NodeKey] = []
+        self.timers = ManualTimers()
+        self.circles = 0
+        self.nodes = UpstreamNodes([("kafka", 9092)], self._open)
+        self.nodes.api_versions = VERSIONS
+        self.node = AskedNode(NodeKey(1), self.nodes, "127.0.0.1", self.timers, InlineExecutor(), WallClock(lambda: 0))
+        self.upstream = UpstreamByHand()
+        self.connects = 0
+        self.dispatcher = ProxyDispatcher(self.node, self._connect, "own", self._circle)
+        self.channel = Channel()
+        self.info = ConnectionInfo(channel=self.channel)  # type: ignore[arg-type]
+
+    def _open(self, key: NodeKey) -> int:
+        self.opened.append(key)
+        return 19000 + len(self.opened)
+
+    def _circle(self) -> None:
+        self.circles += 1
+
+    def _connect(self, node: AskedNode, lost: Any) -> Any:
+        self.connects += 1
+        self.lost = lost
+        return self.upstream.connection
+
+    def send(self, frame: bytes) -> Deferred[Any]:
+        try:
+            answer = self.dispatcher.dispatch(frame, self.info)
+        except CloseConnection as error:
+            return failed(error)
+        return answer if isinstance(answer, Deferred) else resolved(answer)
+
+    def ask(self, request: Request, version: int, answer: Any) -> Any:
+        """What the client gets for a request to which the upstream answers so."""
+        key = request.__api_key__
+        waiting = self.send(encode_request(request, version, 77, "app"))
+        assert self.upstream.requests() == [encode_request(request, version, 77, "app")]
+        self.upstream.answers(encode_response_header(key, version, 77) + answer.encode(version))
+        frame = b"".join(waiting.result())
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        assert frame[4:8] == (77).to_bytes(4, "big")
+        return decode_response(frame[4:], key, version)
