@@ -192,7 +192,10 @@ def test_what_is_released_is_what_ci_has_built_and_checked() -> None:
     (image,) = (step for step in steps("release") if step.get("uses", "").startswith("docker/build-push-action"))
     assert image["with"]["platforms"] == "linux/amd64,linux/arm64"
     jobs = workflow("release")["jobs"]
-    assert jobs["publish"]["needs"] == ["build", "wheels"]
+    assert jobs["publish"]["needs"] == ["build", "wheels", "executables"]
+    named = [step["run"] for step in jobs["executables"]["steps"] if "run" in step]
+    assert any(f"[{pipeline_of_ci().EXECUTABLE_EXTRAS}]" in run for run in named)
+    assert any("tools/executable/build.py" in run for run in named)
     assert jobs["image"]["needs"] == "build"
 
 
