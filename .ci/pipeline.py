@@ -325,7 +325,7 @@ def executable(place: Workplace) -> None:
     place.run(real_python(), "-m", "venv", tools)
     compiler = "1" if any(map(shutil.which, ("cc", "gcc", "clang"))) else ""
     needs = ("pyinstaller>=6.10,<7", f"{place.clone}[{EXECUTABLE_EXTRAS}]")
-    place.install(scripts(tools) / "python", *needs, MINIBROKER_COMPILE=compiler)
+    place.install(scripts(tools) / "python", *needs, seconds=90, MINIBROKER_COMPILE=compiler)
     place.run(scripts(tools) / "python", place.clone / "tools" / "executable" / "build.py", out)
     argv: list[str | Path] = [programs(place) / "python", "-m", "pytest", "-n", "0", "tests/test_executable.py"]
     (file,) = out.iterdir()
