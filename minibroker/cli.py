@@ -149,8 +149,8 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
                 words = message.removeprefix(_UNRECOGNIZED).split()
                 message += near(words[0].split("=")[0], known) if words else "''"
             elif message.startswith(_REQUIRED):  # perhaps it is there, mistyped
-                given = [word.split("=")[0] for word in arguments if word.startswith("--")]
-                hints = ((name, near(name, known)) for name in given if name not in known)
+                options = [word.split("=")[0] for word in arguments if word.startswith("--")]
+                hints = ((name, near(name, known)) for name in options if name not in known)
                 message = next((f"{_UNRECOGNIZED}{name}{hint}" for name, hint in hints if hint), message)
             elif is_choice:
                 chosen, _, names = rest.removesuffix(")").partition(" (choose from ")

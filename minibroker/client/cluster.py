@@ -162,7 +162,7 @@ class ClusterClient:
 
     def leaders(self, topics: Collection[str] | None = None) -> dict[tuple[str, int], Address | None]:
         """The partitions of these topics, None for all, each with its leader's address; None without a leader."""
-        found = {}
+        leaders = {}
         for topic in self.metadata(topics).topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name}")
@@ -170,18 +170,18 @@ class ClusterClient:
             if bytes(topic.topic_id) != NO_ID:
                 self.topic_ids[topic.name or ""] = bytes(topic.topic_id)
             for partition in topic.partitions:
-                found[topic.name or "", partition.partition_index] = self._brokers.get(partition.leader_id)
-        self._leaders |= found
-        return found
+                leaders[topic.name or "", partition.partition_index] = self._brokers.get(partition.leader_id)
+        self._leaders |= leaders
+        return leaders
 
     def leader(self, topic: str, partition: int) -> Address:
         place = topic, partition
         if self._leaders.get(place) is None and place not in self.leaders([topic]):
             raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}")
-        found = self._leaders[place]
-        if found is None:
+        leader = self._leaders[place]
+        if leader is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader now")
-        return found
+        return leader
 
     def ask_leader(
         self,
@@ -190,15 +190,15 @@ class ClusterClient:
         request: Request,
         response: type[R],
         version: int,
-        one: Callable[[R], Any],
+        part_of: Callable[[R], Any],
     ) -> Any:
         """The partition's part of the answer, which `one` picks. Asks again while its error is retriable, and while the
         leader does not answer, for `leader_patience` seconds."""
 
         def ask() -> Any:
-            found = one(self.ask(self.leader(topic, partition), request, response, version))
-            require(found.error_code, f"{topic}-{partition}", getattr(found, "error_message", None))
-            return found
+            result = part_of(self.ask(self.leader(topic, partition), request, response, version))
+            require(result.error_code, f"{topic}-{partition}", getattr(result, "error_message", None))
+            return result
 
         return self.patiently(ask, self.leader_patience, final=(NoSuchPartition,))
 

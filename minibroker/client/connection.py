@@ -100,10 +100,10 @@ class Connection:
         """The next frame. Raises NoResponse when it is not whole within `timeout` seconds, ConnectionClosed."""
         deadline = time.monotonic() + timeout
         while not self._frames:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
                 raise NoResponse(f"no response within {timeout:g} s")
-            self._socket.settimeout(left)
+            self._socket.settimeout(seconds)
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except TimeoutError:

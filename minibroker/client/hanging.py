@@ -78,7 +78,7 @@ def find_hanging(
                 ended.append(suspect)
         elif not _will_end(state, suspect):
             ended.append(suspect._replace(transactional_id=state.transactional_id, state=state.transaction_state))
-    return [decided(client, one) for one in ended if _is_open(client, one)]
+    return [decided(client, suspect) for suspect in ended if _is_open(client, suspect)]
 
 
 def open_transaction(client: TransactionsClient, topic: str, partition: int, start_offset: int) -> OpenTransaction:
@@ -148,16 +148,16 @@ def decided(client: TransactionsClient, suspect: OpenTransaction) -> OpenTransac
     except ApiError:  # no right to read it
         return suspect
     decisions = [
-        one
-        for one in read_coordinators(states, whole=False).decisions
-        if one.producer_id == producer_id and one.producer_epoch <= epoch + 1
+        decision
+        for decision in read_coordinators(states, whole=False).decisions
+        if decision.producer_id == producer_id and decision.producer_epoch <= epoch + 1
     ]
-    here = [one for one in decisions if (suspect.topic, suspect.partition) in one.partitions]
+    here = [decision for decision in decisions if (suspect.topic, suspect.partition) in decision.partitions]
     missing = _without_marker(client, suspect, here)
     if missing is None:
         return suspect
     if missing:
-        outcomes = sorted({one.outcome for one in missing}, reverse=True)
+        outcomes = sorted({decision.outcome for decision in missing}, reverse=True)
         return suspect._replace(outcome=",".join(outcomes), decision=missing[-1])
     last = states[-1] if states else None
     if last is None or decisions:
@@ -201,12 +201,12 @@ def _without_marker(
     for decision in reversed(decisions):
         start = client.offset(topic, partition, decision.timestamp - CLOCKS_MS)
         if 0 <= start < stop:
-            found = [
+            entries = [
                 header
                 for header, _ in client.batches(topic, partition, start, stop)
                 if header.is_control and header.producer_id == suspect.producer.producer_id
             ]
-            last, stop = last or (found[-1] if found else None), start
+            last, stop = last or (entries[-1] if entries else None), start
         if last is not None and (last.producer_epoch, last.max_timestamp) >= (
             decision.producer_epoch,
             decision.timestamp,

@@ -92,8 +92,8 @@ def _again(
         response = response_type.decode(body, version, _CORRELATION_BYTES + flexible)
     except Malformed as error:
         return False, f"{head}: unreadable answer: {error}"
-    found = refusals(response)
-    if found != expected:
-        return False, f"{head}: {found or 'no error'}, then {expected or 'no error'}"
+    codes = refusals(response)
+    if codes != expected:
+        return False, f"{head}: {codes or 'no error'}, then {expected or 'no error'}"
     same = plain(response, version) == exchange["response"]
     return True, f"{head}: {'the same answer' if same else 'the same errors'}"

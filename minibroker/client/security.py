@@ -60,7 +60,7 @@ def read_properties(path: str) -> dict[str, str]:
 
     Raises OSError, ValueError.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     lines = iter(Path(path).read_text(encoding="utf-8").splitlines())
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -71,8 +71,8 @@ def read_properties(path: str) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"{path}: line {number}: expected KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
+        properties[key.strip()] = value.strip()
+    return properties
 
 
 @dataclass(frozen=True)
@@ -92,28 +92,28 @@ class Security:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Security:
         """Raises ValueError, naming the setting."""
-        given = {_SAME.get(key, key): value for key, value in settings.items() if key.startswith(_OURS)}
-        for key in given.keys() - _KNOWN:
+        values = {_SAME.get(key, key): value for key, value in settings.items() if key.startswith(_OURS)}
+        for key in values.keys() - _KNOWN:
             raise ValueError(f"{key}: not known here; there are {', '.join(sorted(_KNOWN))}")
-        protocol = given.get("security.protocol", "PLAINTEXT").upper()
+        protocol = values.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ValueError(f"security.protocol={protocol}: none of {', '.join(PROTOCOLS)}")
         for name in ("ssl.truststore.type", "ssl.keystore.type"):
-            if given.get(name, "PEM").upper() != "PEM":
-                raise ValueError(f"{name}={given[name]}: only PEM files can be read")
+            if values.get(name, "PEM").upper() != "PEM":
+                raise ValueError(f"{name}={values[name]}: only PEM files can be read")
         login = {
-            found[1]: re.sub(r"\\(.)", r"\1", found[2]) for found in _JAAS.finditer(given.get("sasl.jaas.config", ""))
+            match[1]: re.sub(r"\\(.)", r"\1", match[2]) for match in _JAAS.finditer(values.get("sasl.jaas.config", ""))
         }
         made = cls(
             tls=protocol in ("SSL", "SASL_SSL"),
-            mechanism=given.get("sasl.mechanism", "").upper() if protocol.startswith("SASL") else "",
-            username=given.get("sasl.username", login.get("username", "")),
-            password=given.get("sasl.password", login.get("password", "")),
-            authorities=given.get("ssl.truststore.location"),
-            certificate=given.get("ssl.keystore.location"),
-            key=given.get("ssl.key.location"),
-            key_password=given.get("ssl.key.password"),
-            any_name=given.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"),
+            mechanism=values.get("sasl.mechanism", "").upper() if protocol.startswith("SASL") else "",
+            username=values.get("sasl.username", login.get("username", "")),
+            password=values.get("sasl.password", login.get("password", "")),
+            authorities=values.get("ssl.truststore.location"),
+            certificate=values.get("ssl.keystore.location"),
+            key=values.get("ssl.key.location"),
+            key_password=values.get("ssl.key.password"),
+            any_name=values.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"),
         )
         if protocol.startswith("SASL"):
             if made.mechanism not in MECHANISMS:

@@ -95,8 +95,8 @@ class ReadingClient(ClusterClient):
         )
         at_most = _LOCAL_SINCE if which == EARLIEST_LOCAL else 5
         answered, version = m.ListOffsetsResponse, self.version(kind, at_most)
-        found = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
-        return Position(found.offset, found.leader_epoch)
+        answer_part = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
+        return Position(answer_part.offset, answer_part.leader_epoch)
 
     def offset(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
         """As `position`."""
@@ -108,8 +108,8 @@ class ReadingClient(ClusterClient):
         entry = kind.OffsetForLeaderPartition(partition=partition, leader_epoch=leader_epoch)
         request = kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=topic, partitions=[entry])])
         version = self.version(kind, 3)
-        found = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
-        return None if found.end_offset < 0 else int(found.end_offset)
+        answer_part = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
+        return None if answer_part.end_offset < 0 else int(answer_part.end_offset)
 
     def fetch(
         self,
@@ -143,19 +143,24 @@ class ReadingClient(ClusterClient):
                 seconds = answer.throttle_time_ms / 1000
                 said = f"{topic}-{partition}: a quota throttles {self.client_id} for {seconds:g} s, without any data"
                 raise Throttled(said, seconds)
-            found = answer.responses[0].partitions[0]
-            require(found.error_code, f"{topic}-{partition}")
-            return found
+            partition_data = answer.responses[0].partitions[0]
+            require(partition_data.error_code, f"{topic}-{partition}")
+            return partition_data
 
-        found = self.patiently(ask, self.leader_patience, final=(NoSuchPartition,))
-        buffers = found.records if isinstance(found.records, list) else [found.records or b""]
+        partition_data = self.patiently(ask, self.leader_patience, final=(NoSuchPartition,))
+        buffers = (
+            partition_data.records if isinstance(partition_data.records, list) else [partition_data.records or b""]
+        )
         data = memoryview(b"".join(buffers))
         whole = 0
         for position, header in iter_batches(data):
             whole = position + header.size
-        aborted = [(one.producer_id, one.first_offset) for one in found.aborted_transactions or []]
-        end = found.last_stable_offset if isolation == READ_COMMITTED else found.high_watermark
-        return Fetched(data[:whole], found.log_start_offset, end, aborted)
+        aborted = [
+            (aborted_txn.producer_id, aborted_txn.first_offset)
+            for aborted_txn in partition_data.aborted_transactions or []
+        ]
+        end = partition_data.last_stable_offset if isolation == READ_COMMITTED else partition_data.high_watermark
+        return Fetched(data[:whole], partition_data.log_start_offset, end, aborted)
 
     def read(self, span: Span, isolation: int = READ_UNCOMMITTED) -> Iterator[Fetched]:
         """The batches of a span, the first of which may begin before it and the last end after it.

@@ -67,7 +67,7 @@ class TransactionalClient(ReadingClient):
         kind = m.DescribeConfigsRequest
 
         def ask() -> list[int]:
-            found = []
+            node_ids = []
             for node_id, address in sorted(self.brokers().items()):
                 wanted = kind.DescribeConfigsResource(
                     resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[VERIFICATION]
@@ -75,8 +75,8 @@ class TransactionalClient(ReadingClient):
                 (result,) = self.ask(address, kind(resources=[wanted]), m.DescribeConfigsResponse, 1).results
                 require(result.error_code, f"configuration of broker {node_id}", result.error_message)
                 if any(config.value == "false" for config in result.configs):
-                    found.append(node_id)
-            return found
+                    node_ids.append(node_id)
+            return node_ids
 
         return self.patiently(ask)
 
@@ -133,9 +133,9 @@ class TransactionalClient(ReadingClient):
 
         def ask() -> int:
             answer = self.ask(self.leader(topic, partition), request, m.ProduceResponse, producer.choose(12, 11))
-            found = answer.responses[0].partition_responses[0]
-            require(found.error_code, f"{topic}-{partition}", found.error_message)
-            return found.base_offset
+            result = answer.responses[0].partition_responses[0]
+            require(result.error_code, f"{topic}-{partition}", result.error_message)
+            return result.base_offset
 
         return self.patiently(ask)
 
@@ -153,9 +153,9 @@ class TransactionalClient(ReadingClient):
             _, address = self.coordinator(group, GROUP_KEY)
             answer = self.ask(address, request, m.OffsetFetchResponse, 7)
             require(answer.error_code, f"group {group}")
-            found = answer.topics[0].partitions[0]
-            require(found.error_code, f"offset of group {group} for {topic}-{partition}")
-            return (found.committed_offset, found.metadata or "") if found.committed_offset >= 0 else None
+            committed = answer.topics[0].partitions[0]
+            require(committed.error_code, f"offset of group {group} for {topic}-{partition}")
+            return (committed.committed_offset, committed.metadata or "") if committed.committed_offset >= 0 else None
 
         return self.patiently(ask)
 

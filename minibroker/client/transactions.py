@@ -45,14 +45,14 @@ class TransactionsClient(TransactionalClient):
             duration_filter=longer_than_ms if version >= 1 else -1,
             transactional_id_pattern=pattern,
         )
-        found = []
+        listings = []
         for node_id, address in self.brokers().items():
             answer = self.ask(address, request, m.ListTransactionsResponse, version)
             require(answer.error_code, f"broker {node_id} does not list transactions")
             if answer.unknown_state_filters:
                 raise ValueError(f"no transaction state is called {', '.join(answer.unknown_state_filters)}")
-            found += [(node_id, listed) for listed in answer.transaction_states]
-        return found
+            listings += [(node_id, listed) for listed in answer.transaction_states]
+        return listings
 
     def describe(self, transactional_id: str) -> tuple[int, Described]:
         """(node id of the coordinator, state) of one id."""
@@ -82,8 +82,8 @@ class TransactionsClient(TransactionalClient):
             topics=[m.DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])]
         )
         kind = m.DescribeProducersResponse
-        found = self.ask_leader(topic, partition, request, kind, 0, lambda answer: answer.topics[0].partitions[0])
-        producers: list[ProducerState] = found.active_producers
+        result = self.ask_leader(topic, partition, request, kind, 0, lambda answer: answer.topics[0].partitions[0])
+        producers: list[ProducerState] = result.active_producers
         return producers
 
     def skip_producer_ids(self, following: int) -> int:

@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
-    found = client.list_transactions(
+    listings = client.list_transactions(
         states=arguments.state,
         producer_ids=arguments.producer_id,
         longer_than_ms=arguments.running_longer_than_ms,
@@ -133,7 +133,7 @@ def _list(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row
             "producer_id": listed.producer_id,
             "state": listed.transaction_state,
         }
-        for node_id, listed in found
+        for node_id, listed in listings
     ]
 
 
@@ -206,8 +206,8 @@ def _records(client: TransactionsClient, hanging: OpenTransaction) -> list[Pendi
     return open_records(client, hanging.topic, hanging.partition, hanging.producer.producer_id, hanging.start_offset)
 
 
-def _print_records(found: Sequence[Pending], arguments: argparse.Namespace) -> None:
-    _print([{**p._asdict(), "group_offsets": [*p.group_offsets]} for p in found], as_json=arguments.json)
+def _print_records(pending_records: Sequence[Pending], arguments: argparse.Namespace) -> None:
+    _print([{**p._asdict(), "group_offsets": [*p.group_offsets]} for p in pending_records], as_json=arguments.json)
     sys.stdout.flush()
 
 
@@ -221,20 +221,20 @@ def _ended(hanging: OpenTransaction) -> Row:
 
 
 def _commit(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
-    asked = arguments.transactional_id, arguments.producer_id, arguments.epoch
+    identity = arguments.transactional_id, arguments.producer_id, arguments.epoch
     place = arguments.topic, arguments.partition, arguments.start_offset
-    if None not in place and asked == (None, None, None):
+    if None not in place and identity == (None, None, None):
         return _commit_here(client, arguments)
-    if None in asked or place != (None, None, None):
+    if None in identity or place != (None, None, None):
         raise ValueError(
             "commit takes either ID, --producer-id and --epoch, or --topic, --partition and --start-offset"
         )
-    state, partitions = pending(client, *asked)
+    state, partitions = pending(client, *identity)
     _print_records(partitions, arguments)
     if state == COMPLETE_COMMIT:
         fail(f"{arguments.transactional_id} is committed already: nothing was sent", EXIT_OK, _COMMAND)
     elif not arguments.dry_run:
-        state = commit(client, *asked, state)
+        state = commit(client, *identity, state)
     return [
         {
             "transactional_id": arguments.transactional_id,
@@ -253,11 +253,11 @@ def _commit_here(client: TransactionsClient, arguments: argparse.Namespace) -> l
     if hanging.outcome != "COMMIT":
         owner = f"the coordinator of {hanging.transactional_id}" if hanging.transactional_id else "a coordinator"
         raise Refused(f"{owner} did not commit it, as far as is known (its decision: {hanging.outcome})")
-    found = _records(client, hanging)
-    _print_records(found, arguments)
+    pending_records = _records(client, hanging)
+    _print_records(pending_records, arguments)
     if not arguments.dry_run:
         end(client, hanging, commit=True)
-    return [{**_ended(hanging), "records": sum(p.records for p in found), "dry_run": arguments.dry_run}]
+    return [{**_ended(hanging), "records": sum(p.records for p in pending_records), "dry_run": arguments.dry_run}]
 
 
 def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
@@ -267,7 +267,7 @@ def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> 
     unled = [f"{topic}-{partition}" for (topic, partition), address in leaders.items() if address is None]
     if unled:
         fail(f"not asked, because they have no leader: {', '.join(unled)}", EXIT_OK, _COMMAND)
-    found = find_hanging(client, led, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
+    suspects = find_hanging(client, led, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
     return [
         {
             "topic": hanging.topic,
@@ -280,7 +280,7 @@ def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> 
             "state": hanging.state,
             "decision": hanging.outcome,
         }
-        for hanging in found
+        for hanging in suspects
     ]
 
 

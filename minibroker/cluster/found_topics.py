@@ -32,7 +32,7 @@ def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory
     described: Mapping[str, KraftTopic] = kafka.topics if kafka is not None else {}
     if kafka is not None and kafka.damaged is None and not own:
         _set_strays_aside(state, directories, described)
-    found: dict[str, _Found] = {}
+    on_disk: dict[str, _Found] = {}
     highest_producer = -1
     for directory in directories:
         for topic, index in directory.partitions():
@@ -42,14 +42,14 @@ def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory
             if topic_id in state.removed_topics:
                 _remove(directory, topic, index)
                 continue
-            here = found.setdefault(topic, _Found())
+            here = on_disk.setdefault(topic, _Found())
             here.nodes.setdefault(index, []).append(directory.node_id)
             here.topic_id = topic_id if topic_id is not None else here.topic_id
             here.epoch = max(here.epoch, _latest_epoch(directory, topic, index))
             highest_producer = max(highest_producer, _highest_producer(directory, topic, index))
     behind = 0
-    for name in sorted({*found, *described} - {*state.image.topics}):
-        here, about = found.get(name, _Found()), described.get(name)
+    for name in sorted({*on_disk, *described} - {*state.image.topics}):
+        here, about = on_disk.get(name, _Found()), described.get(name)
         if about is not None and about.topic_id != (here.topic_id or about.topic_id):
             about = None  # another topic of the same name, whose directory is a leftover
         if not here.nodes and (about is None or not about.partitions):

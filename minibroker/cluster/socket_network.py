@@ -94,7 +94,7 @@ class SocketNetwork:
         if served is not None:
             served.close()
         for ends in [ends for ends in self._connections if node_id in ends]:
-            self._connections.pop(ends).close(told=ends[1] == node_id)
+            self._connections.pop(ends).close(sender_runs=ends[1] == node_id)
 
     def endpoint(self, node_id: int) -> Transport:
         return Endpoint(self, node_id)
@@ -408,9 +408,9 @@ class _Connection:
         for call in calls.values():
             call.answer.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {self._target} cannot be reached"))
 
-    def close(self, *, told: bool) -> None:
-        """One of the two nodes has ended. told: whether the sending node still runs."""
-        if not told:
+    def close(self, *, sender_runs: bool) -> None:
+        """One of the two nodes has ended. sender_runs: the receiving one, not the sender."""
+        if not sender_runs:
             self._calls.clear()
         self.lost = True
         self._end.close()

@@ -68,13 +68,13 @@ def take_over(
 
 def _newest(directories: Iterable[DataDirectory]) -> KraftMetadata | None:
     """Of several brokers, one may have been down while the metadata changed."""
-    found = []
+    metadata = []
     for directory in directories:
         try:
-            found.append(read_kraft_metadata(directory.disk))
+            metadata.append(read_kraft_metadata(directory.disk))
         except Malformed as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"Kafka's metadata log: {error}") from error
-    return max((kraft for kraft in found if kraft is not None), key=lambda kraft: kraft.end_offset, default=None)
+    return max((kraft for kraft in metadata if kraft is not None), key=lambda kraft: kraft.end_offset, default=None)
 
 
 def _without_acls(directories: Iterable[DataDirectory]) -> str | None:

@@ -36,7 +36,7 @@ def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **mo
 
 def _semantics_keys() -> dict[str, ConfigKey]:
     """One key for each difference between the semantics; unset, the value is that of the chosen semantics."""
-    found = {}
+    keys = {}
     for spec in FIELDS:
         if spec.name == TRANSACTION_VERSION_FIELD:
             continue
@@ -47,8 +47,8 @@ def _semantics_keys() -> dict[str, ConfigKey]:
         elif isinstance(value, int) and not spec.choices:
             kind = ConfigType.INT
         name = f"{SEMANTICS_PREFIX}{spec.name}"
-        found[name] = ConfigKey(name, kind, None, spec.doc, choices=spec.choices, scope=Scope.MINIBROKER)
-    return found
+        keys[name] = ConfigKey(name, kind, None, spec.doc, choices=spec.choices, scope=Scope.MINIBROKER)
+    return keys
 
 
 _KEYS = _read()

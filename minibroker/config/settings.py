@@ -206,12 +206,12 @@ class Settings:
         """A snapshot in which `defaults` hold as given at the start, where the user gave nothing; for None the name
         is absent."""
         layers = dict(self._layers)
-        given = {name: value for name, value in defaults.items() if value is not None}
+        chosen = {name: value for name, value in defaults.items() if value is not None}
         return Settings(
-            {**self._parse(given), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
+            {**self._parse(chosen), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
             cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
-            absent=self.absent.union(defaults.keys() - given.keys()),
+            absent=self.absent.union(defaults.keys() - chosen.keys()),
         )
 
     # -- description -------------------------------------------------------------------------------------------------
@@ -223,8 +223,8 @@ class Settings:
             for name, key in {**BROKER_KEYS, **_unused()}.items()
             if (not key.internal if names is None else name in names) and name not in self.absent
         ]
-        given = dict.fromkeys(name for held in self.unknown.values() for name in held)
-        return known + [self._unknown_entry(name) for name in given if names is None or name in names]
+        unknown = dict.fromkeys(name for held in self.unknown.values() for name in held)
+        return known + [self._unknown_entry(name) for name in unknown if names is None or name in names]
 
     def _unknown_entry(self, name: str) -> ConfigEntry:
         """An unknown setting. Its value may be a secret, so it is not shown."""
@@ -284,21 +284,21 @@ class Settings:
         known = BROKER_KEYS if name in BROKER_KEYS else _unused()
         names = (name, *known[name].synonyms)
         layers = [*self._layers, (ConfigSource.DEFAULT_CONFIG, {n: known[n].default for n in names})]
-        found = [
+        synonyms = [
             ConfigSynonym(n, known[n].format(layer[n]), source)
             for source, layer in layers
             for n in names
             if layer.get(n) is not None
         ]
         # Kafka's ConfigHelper drops what stands before the key's own name, and so everything when it has no value.
-        start = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
-        return tuple(found[start:])
+        start = next((i for i, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+        return tuple(synonyms[start:])
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
-    def _parse(self, given: Mapping[str, Any]) -> dict[str, Value]:
+    def _parse(self, texts: Mapping[str, Any]) -> dict[str, Value]:
         parsed: dict[str, Value] = {}
-        for name, value in given.items():
+        for name, value in texts.items():
             key = BROKER_KEYS.get(name)
             if key is not None:
                 parsed[name] = key.parse(_text(value))
@@ -364,11 +364,11 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
     ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names unknown to Kafka cause only a warning:
     variables of other programs share the prefix.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     warnings: list[str] = []
     variables = sorted(variable for variable in environ if variable.startswith("KAFKA_"))
     if not variables:
-        return found, warnings
+        return settings, warnings
     from minibroker.config.names import JVM_VARIABLES, without_effect
 
     for variable in variables:
@@ -377,11 +377,11 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
         if variable in JVM_VARIABLES:
             warnings.append(f"{variable} is for Kafka's JVM and has no effect here")
         elif name in BROKER_KEYS or without_effect(name):
-            found[name] = environ[variable]
+            settings[name] = environ[variable]
         else:
             near = _suggestion(name, BROKER_KEYS)
             warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{near}")
-    return found, warnings
+    return settings, warnings
 
 
 def environment_name(name: str) -> str:

@@ -36,13 +36,13 @@ class Control(CommandGroup):
     def exchanges(self, count: int = 100, *, after: int = 0, frames: bool = False) -> list[dict[str, Any]]:
         """The last recorded exchanges as JSON objects, the oldest first; only those numbered above `after`, if that is
         not 0."""
-        found: list[dict[str, Any]] = self._ask("trace.last", count=count, after=after, frames=frames)
-        return found
+        exchanges: list[dict[str, Any]] = self._ask("trace.last", count=count, after=after, frames=frames)
+        return exchanges
 
     def refusals(self, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first; times are those of the broker clock."""
-        found: list[dict[str, Any]] = self._ask("refusal.last", count=count)
-        return found
+        refusals: list[dict[str, Any]] = self._ask("refusal.last", count=count)
+        return refusals
 
     def reset(self, *, topics: bool = False) -> None:
         """Begin anew: remove all rules, undo lasting faults, let the clock run (it never goes back), forget recorded
@@ -53,29 +53,29 @@ class Control(CommandGroup):
     def waits(self) -> list[str]:
         """What the cluster waits for, in lines for a person: unanswered requests (while exchanges are recorded), open
         transactions, rules that hold, members of groups."""
-        found: list[str] = self._ask("cluster.waits")
-        return found
+        lines: list[str] = self._ask("cluster.waits")
+        return lines
 
     def describe(self) -> dict[str, Any]:
         """Brokers, topics with their leaders, and the transactional ids whose markers are held."""
-        found: dict[str, Any] = self._ask("cluster.describe")
-        return found
+        description: dict[str, Any] = self._ask("cluster.describe")
+        return description
 
 
 class Fault(CommandGroup):
     """One rule that is set. As a context manager it is removed at the end, and must have acted by then."""
 
-    def __init__(self, caller: Caller, given: dict[str, Any]) -> None:
+    def __init__(self, caller: Caller, state: dict[str, Any]) -> None:
         super().__init__(caller)
-        self.id: int = given["id"]
-        self.rule: dict[str, Any] = given["rule"]
+        self.id: int = state["id"]
+        self.rule: dict[str, Any] = state["rule"]
         self._final: dict[str, Any] | None = None
 
     def _now(self) -> dict[str, Any]:
         if self._final is not None:
             return self._final
-        found: dict[str, Any] = self._ask("fault.get", id=self.id)
-        return found
+        state: dict[str, Any] = self._ask("fault.get", id=self.id)
+        return state
 
     @property
     def fired(self) -> int:
@@ -100,9 +100,9 @@ class Fault(CommandGroup):
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
         """Wait until the rule has acted `times` times; TimeoutError after `timeout` seconds."""
         held = held_loop("wait", depth=3)
-        found = self._ask("fault.wait", id=self.id, times=times, timeout_ms=round(timeout * 1000))
-        if found["fired"] < times:
-            raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}{held}")
+        state = self._ask("fault.wait", id=self.id, times=times, timeout_ms=round(timeout * 1000))
+        if state["fired"] < times:
+            raise TimeoutError(f"{self} acted {state['fired']} times in {timeout} s, not {times}{held}")
 
     wait_async = in_thread(wait)
 
@@ -136,8 +136,8 @@ class Fault(CommandGroup):
 
     def __str__(self) -> str:
         wanted = {name: value for name, value in self.rule.items() if name not in ("action", "seed", "probability")}
-        told = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-        return f"fault {self.id} ({self.rule['action']['name']} on {told})"
+        conditions = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+        return f"fault {self.id} ({self.rule['action']['name']} on {conditions})"
 
 
 class Faults(CommandGroup):
@@ -195,32 +195,32 @@ class Faults(CommandGroup):
             "between_brokers": between_brokers,
         }
         # 0 is a partition, and the first of producer ids, epochs and sequences: `False == 0` must not drop it.
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             name: value for name, value in match.items() if value is not None and value is not False
         }
         try:
-            given |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
+            arguments |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
         except FaultError as error:
             raise error.with_traceback(None) from None
-        given |= {"probability": probability, "seed": seed}
+        arguments |= {"probability": probability, "seed": seed}
         if api is not None:
-            given["api"] = api if isinstance(api, str) else list(api)
-        fault = Fault(self._caller, self._ask("fault.add", **given))
+            arguments["api"] = api if isinstance(api, str) else list(api)
+        fault = Fault(self._caller, self._ask("fault.add", **arguments))
         if expected:
             self._set.append(fault)
         return fault
 
     def list(self) -> list[dict[str, Any]]:
         """Every rule that is set, by any client of the control API."""
-        found: list[dict[str, Any]] = self._ask("fault.list")
-        return found
+        rules: list[dict[str, Any]] = self._ask("fault.list")
+        return rules
 
     def clear(self) -> None:
         """Remove all rules, also those of other clients of the control API."""
-        for given in self._ask("fault.clear"):
+        for state in self._ask("fault.clear"):
             for fault in self._set:
-                if fault.id == given["id"]:
-                    fault._final = given
+                if fault.id == state["id"]:
+                    fault._final = state
         self._set = []
 
     @property

@@ -43,8 +43,8 @@ class Commands(ExchangeCommands):
             return spawn(run_operation(self._cluster, name[6:], arguments))
         if name in READS:
             check_call(name, READS[name], arguments)
-            found = READS[name](Readable(self._cluster, self.timers), **arguments)
-            return spawn(found) if iscoroutine(found) else found
+            result = READS[name](Readable(self._cluster, self.timers), **arguments)
+            return spawn(result) if iscoroutine(result) else result
         command = _TABLE.get(name)
         if command is None:
             close = f", did you mean {_IN_PYTHON[name]}?" if name in _IN_PYTHON else near(name, all_commands())
@@ -100,10 +100,10 @@ class Commands(ExchangeCommands):
         """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
         returns. `sessions`: group sessions and rebalance timeouts that are no longer end then, too, as if no member had
         sent a heartbeat."""
-        given = (ms, seconds, minutes, hours, days)
-        if all(length is None for length in given):
+        lengths = (ms, seconds, minutes, hours, days)
+        if all(length is None for length in lengths):
             raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
-        total = sum((length or 0) * unit for length, unit in zip(given, _UNITS_MS, strict=True))
+        total = sum((length or 0) * unit for length, unit in zip(lengths, _UNITS_MS, strict=True))
         if total < 0:
             raise FaultError("the broker clock never goes back")
         if not total <= _MAX_ADVANCE_MS:
@@ -155,8 +155,8 @@ class Commands(ExchangeCommands):
 
     def _refusals(self, *, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first."""
-        found = [refusal._asdict() for broker in self._cluster.brokers.values() for refusal in broker.refusals]
-        return sorted(found, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
+        refusals = [refusal._asdict() for broker in self._cluster.brokers.values() for refusal in broker.refusals]
+        return sorted(refusals, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
 
     def _waits(self) -> list[str]:
         """What the cluster waits for, in lines for a person: held and unanswered requests, open transactions, rules

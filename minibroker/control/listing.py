@@ -32,23 +32,23 @@ def listed_commands() -> Iterator[Listed]:
 
 def listing() -> str:
     """One paragraph a command."""
-    told = [" ".join([entry.name, *entry.parameters]) + f"\n    {entry.summary}" for entry in listed_commands()]
+    paragraphs = [" ".join([entry.name, *entry.parameters]) + f"\n    {entry.summary}" for entry in listed_commands()]
     actions = ", ".join(f"{name}{_fields(name)}" for name in sorted(ACTIONS))
     return "\n".join(
-        [*told, f"ACTION is one of {actions}", '    a name alone, or JSON: action=\'{"name":"delay","ms":50}\'']
+        [*paragraphs, f"ACTION is one of {actions}", '    a name alone, or JSON: action=\'{"name":"delay","ms":50}\'']
     )
 
 
 def _parameters(command: Command) -> list[str]:
-    told = []
+    texts = []
     for name, parameter in parameters(command).items():
         if parameter.default is parameter.empty:
-            told.append(f"{name}={_kind(str(parameter.annotation))}")
+            texts.append(f"{name}={_kind(str(parameter.annotation))}")
         elif parameter.default is None or parameter.default == "":
-            told.append(f"[{name}={_kind(str(parameter.annotation))}]")
+            texts.append(f"[{name}={_kind(str(parameter.annotation))}]")
         else:
-            told.append(f"[{name}={_json(parameter.default)}]")
-    return told
+            texts.append(f"[{name}={_json(parameter.default)}]")
+    return texts
 
 
 def _kind(annotation: str) -> str:

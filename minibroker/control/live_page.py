@@ -125,7 +125,7 @@ class LivePage:
             return "text/html; charset=utf-8", frame("minibroker", "live.js").encode()
         if name == "trace.jsonl":
             _, recorded, _ = self._look(self._in_loop, None, 0)
-            return "application/jsonl; charset=utf-8", b"".join(_line(one) for one in recorded)
+            return "application/jsonl; charset=utf-8", b"".join(_line(exchange) for exchange in recorded)
         if name == "page.css":
             return _TYPES["css"], page_style().encode()
         if name not in _FILES:
@@ -152,7 +152,7 @@ class LivePage:
             before = self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
             in_loop = _Metered(self._in_loop)
             seen: Recorder | None = None
-            after, version, told, due = 0, 0, "", 0.0
+            after, version, sent, due = 0, 0, "", 0.0
             missed = False
             yield _event("begin", {})
             while not place.is_set():
@@ -164,7 +164,7 @@ class LivePage:
                         before = recorder.left_out if recorder is not None else 0
                     seen, after, version, missed = recorder, 0, 0, False
                 for start in range(0, len(recorded), _CHUNK):
-                    yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
+                    yield _event("exchanges", [exchange.to_json() for exchange in recorded[start : start + _CHUNK]])
                 if recorded:  # the recorder keeps some only, and more may have ended since the last look
                     missed |= 0 < after < recorded[-1].number - len(recorded)
                     after = recorded[-1].number
@@ -178,8 +178,8 @@ class LivePage:
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
                 lasting = json.dumps({**state, "clock": state["clock"]["frozen"]})
-                if lasting != told or time.monotonic() >= due:
-                    told, due = lasting, time.monotonic() + _BEAT_SECONDS
+                if lasting != sent or time.monotonic() >= due:
+                    sent, due = lasting, time.monotonic() + _BEAT_SECONDS
                     yield _event("state", state)
                 rest = _REST * (time.thread_time() - began + in_loop.seconds)
                 place.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
@@ -204,12 +204,12 @@ class LivePage:
             recorder = self._commands.tap.recorder
             kept = () if recorder is None else tuple(recorder.last)
             since = after if recorder is seen else 0
-            waiting = [one for one in kept if one.outcome == "waiting" and one.fault]
-            return recorder, [one for one in kept if one.number > since], waiting, self._state()
+            waiting = [exchange for exchange in kept if exchange.outcome == "waiting" and exchange.fault]
+            return recorder, [exchange for exchange in kept if exchange.number > since], waiting, self._state()
 
         recorder, recorded, waiting, state = in_loop(look).result(_ANSWER_SECONDS)
-        recorded.sort(key=lambda one: one.number)
-        return recorder, recorded, {**state, "waiting": [one.to_json() for one in waiting]}
+        recorded.sort(key=lambda exchange: exchange.number)
+        return recorder, recorded, {**state, "waiting": [exchange.to_json() for exchange in waiting]}
 
     def _read_rows(self, version: int) -> tuple[int, list[Row]] | None:
         """All streams share what is read, so that many of them cost no more than one."""

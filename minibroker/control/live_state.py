@@ -102,14 +102,14 @@ class LiveState(LiveRows):
     def _read(self) -> Iterator[Row]:
         cluster = self._cluster
         leads: Counter[int] = Counter()
-        for topic in sorted(cluster.image.topics.values(), key=lambda one: (one.internal, one.name)):
+        for topic in sorted(cluster.image.topics.values(), key=lambda each: (each.internal, each.name)):
             for partition in topic.partitions:
                 leads[partition.leader] += 1
                 yield self._partition(topic, partition)
         for broker in list(cluster.brokers.values()):
             yield from _transactions(broker)
             yield from _groups(broker)
-        for node in sorted(one.node_id for one in cluster.nodes):
+        for node in sorted(each.node_id for each in cluster.nodes):
             yield {
                 "kind": "broker",
                 "name": str(node),
@@ -137,8 +137,8 @@ class LiveState(LiveRows):
             log = led.log
             row["start"], row["end"] = log.log_start_offset, log.log_end_offset
             row["stable"], row["high"] = log.last_stable_offset, log.high_watermark
-            row["open"] = [list(one) for one in islice(log.producers.open_transactions().items(), _SHOWN)]
-            row["aborted"] = [[one.first_offset, one.last_offset] for one in log.last_aborted(_SHOWN)]
+            row["open"] = [list(item) for item in islice(log.producers.open_transactions().items(), _SHOWN)]
+            row["aborted"] = [[aborted.first_offset, aborted.last_offset] for aborted in log.last_aborted(_SHOWN)]
         return row
 
 
@@ -175,13 +175,16 @@ def _group(name: str, shard: GroupShard, coordinator: int) -> Row:
     if group is not None:
         members: Iterable[ClassicMember | ConsumerMember] = group.members.values()
         row["count"] = len(group.members)
-        row["members"] = [f"{one.client_id} {one.member_id}" for one in islice(members, _SHOWN)]
+        row["members"] = [f"{member.client_id} {member.member_id}" for member in islice(members, _SHOWN)]
     committed = (
-        (f"{topic}-{index}", found.offset)
+        (f"{topic}-{index}", committed_offset.offset)
         for topic, partitions in shard.offsets.group(name).items()
-        for index, found in partitions.items()
+        for index, committed_offset in partitions.items()
     )
     row["committed"] = dict(islice(committed, _SHOWN))
-    pending = ((f"{topic}-{index}", found.offset) for (topic, index), found in shard.offsets.pending_offsets(name))
+    pending = (
+        (f"{topic}-{index}", pending_offset.offset)
+        for (topic, index), pending_offset in shard.offsets.pending_offsets(name)
+    )
     row["pending"] = dict(islice(pending, _SHOWN))
     return row

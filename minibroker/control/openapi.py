@@ -79,8 +79,8 @@ def _object(known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
 
 def _typed(annotation: str) -> dict[str, Any]:
     kinds = [_TYPES.get(part, "object") for part in annotation.removesuffix(" | None").split(" | ")]
-    found: list[str] = [*kinds, "null"] if annotation.endswith(" | None") else kinds
-    return {"type": found[0] if len(found) == 1 else found}
+    types: list[str] = [*kinds, "null"] if annotation.endswith(" | None") else kinds
+    return {"type": types[0] if len(types) == 1 else types}
 
 
 _NAME = {"type": "string", "description": "an exact name, or a pattern with * and ?"}

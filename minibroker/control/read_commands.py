@@ -46,15 +46,15 @@ async def records(
     at: Readable, *, topic: str, partition: int | None = None, isolation: str = ISOLATIONS[0]
 ) -> list[dict[str, Any]]:
     """What a consumer with this isolation reads of a topic, or of one partition, from its start to its end."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for led in _partitions(at.cluster, topic, partition, isolation):
         log, offset = led.log, led.log.log_start_offset
         bound = _bound(log, isolation)
         while offset < bound:
             some, offset = _slice(log, topic, led.index, offset, bound, isolation)
-            found += some
+            rows += some
             await sleep(at.timers, 0)
-    return found
+    return rows
 
 
 async def wait_for_records(
@@ -69,7 +69,7 @@ async def wait_for_records(
     """`records`, once there are at least `count` of them."""
     if count < 1:
         raise FaultError(f"count is 1 or more, not {count}")
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     seen: object = None
     missing: ApiError | None = None
     for _ in range(_looks(timeout_ms)):
@@ -80,12 +80,12 @@ async def wait_for_records(
         if ends != seen:
             seen = ends
             missing = None if ends else missing
-            found = await records(at, topic=topic, partition=partition, isolation=isolation) if ends else []
-            if len(found) >= count:
-                return found
+            rows = await records(at, topic=topic, partition=partition, isolation=isolation) if ends else []
+            if len(rows) >= count:
+                return rows
         await sleep(at.timers, _LOOK_MS)
-    last = ", ".join(str(record["value"]) for record in found[-_SHOWN:])
-    why = missing.message if missing else f"{topic} has {len(found)} of {counted(count, 'record')} ({isolation})"
+    last = ", ".join(str(record["value"]) for record in rows[-_SHOWN:])
+    why = missing.message if missing else f"{topic} has {len(rows)} of {counted(count, 'record')} ({isolation})"
     raise ApiError(
         ErrorCode.REQUEST_TIMED_OUT, f"{why} after {timeout_ms} ms" + (f"; the last: {last}" if last else "")
     )
@@ -99,9 +99,9 @@ def committed(at: Readable, *, group: str) -> list[dict[str, Any]]:
         return []
     _, shard = broker.coordinators.groups.shard_for(group)
     return [
-        {"topic": topic, "partition": index, "offset": found.offset, "metadata": found.metadata}
+        {"topic": topic, "partition": index, "offset": committed.offset, "metadata": committed.metadata}
         for topic, partitions in sorted(shard.offsets.group(group).items())
-        for index, found in sorted(partitions.items())
+        for index, committed in sorted(partitions.items())
     ]
 
 
@@ -114,7 +114,7 @@ async def wait_for_committed(
     for _ in range(_looks(timeout_ms)):
         try:
             offsets = committed(at, group=group)
-            here = [one["offset"] for one in offsets if (one["topic"], one["partition"]) == (topic, partition)]
+            here = [row["offset"] for row in offsets if (row["topic"], row["partition"]) == (topic, partition)]
             if here and here[0] >= offset:
                 return offsets
             has = f"offset {here[0]}" if here else "no offset"
@@ -129,9 +129,9 @@ def _open_with_offsets(at: Readable) -> str:
     """Transactions that have not ended and have offsets, as what is committed in one shows only after it."""
     try:
         open_ones = [
-            one["transactional_id"]
-            for one in transactions(at)
-            if any(topic == CONSUMER_OFFSETS_TOPIC for topic, _ in one["partitions"])
+            transaction["transactional_id"]
+            for transaction in transactions(at)
+            if any(topic == CONSUMER_OFFSETS_TOPIC for topic, _ in transaction["partitions"])
         ]
     except ApiError:
         return ""
@@ -146,14 +146,14 @@ def transactions(at: Readable, *, transactional_id: str | None = None) -> list[d
     """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
     from minibroker.coordinators.transactions import queries
 
-    found = {
+    entries = {
         name: entry
         for broker in at.cluster.brokers.values()
         if broker.node_id not in at.cluster.paused_brokers
         for name, entry in broker.coordinators.transactions.entries()
         if not queries.forgotten(entry) and (transactional_id is None or fnmatchcase(name, transactional_id))
     }
-    return [_transaction(name, entry) for name, entry in sorted(found.items())]
+    return [_transaction(name, entry) for name, entry in sorted(entries.items())]
 
 
 async def wait_for_transaction(
@@ -215,7 +215,7 @@ def _slice(
     """Records of the batches of one read, and the offset after them."""
     result = log.read(offset, _SLICE_BYTES, bound=bound)
     aborted = log.aborted_transactions(result) if isolation == READ_COMMITTED else []
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     after = offset
     try:
         for position, header in iter_batches(result.records):
@@ -231,7 +231,7 @@ def _slice(
             for record in decode_records(result.records, position, header):
                 if not offset <= record.offset < bound:
                     continue
-                found.append(
+                rows.append(
                     {
                         "topic": topic,
                         "partition": partition,
@@ -247,7 +247,7 @@ def _slice(
                 )
     except Malformed as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic}-{partition}: {error}") from None
-    return found, after if after > offset else bound
+    return rows, after if after > offset else bound
 
 
 def _told(data: Any) -> Any:

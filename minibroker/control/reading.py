@@ -108,8 +108,8 @@ class Controlled(Suggesting):
 
         In the order of partitions, then of offsets. Raises ApiError(UNKNOWN_TOPIC_OR_PARTITION).
         """
-        found = self.control._ask("read.records", topic=topic, partition=partition, isolation=isolation)
-        return [_record(record) for record in found]
+        rows = self.control._ask("read.records", topic=topic, partition=partition, isolation=isolation)
+        return [_record(record) for record in rows]
 
     def wait_for_records(
         self,
@@ -124,8 +124,8 @@ class Controlled(Suggesting):
 
         Raises TimeoutError, which says how many there are, after `timeout` seconds of real time.
         """
-        asked = {"topic": topic, "count": count, "partition": partition, "isolation": isolation}
-        return [_record(record) for record in self._waited("read.wait_for_records", timeout, asked)]
+        arguments = {"topic": topic, "count": count, "partition": partition, "isolation": isolation}
+        return [_record(record) for record in self._waited("read.wait_for_records", timeout, arguments)]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Committed offsets of a group by topic and partition; not those of a transaction that has not ended."""
@@ -139,8 +139,8 @@ class Controlled(Suggesting):
 
         Raises TimeoutError, which says what is committed, after `timeout` seconds of real time.
         """
-        asked = {"group": group, "topic": topic, "partition": partition, "offset": offset}
-        return _offsets(self._waited("read.wait_for_committed", timeout, asked))
+        arguments = {"group": group, "topic": topic, "partition": partition, "offset": offset}
+        return _offsets(self._waited("read.wait_for_committed", timeout, arguments))
 
     def transactions(self, transactional_id: str | None = None) -> list[Transaction]:
         """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
@@ -156,8 +156,8 @@ class Controlled(Suggesting):
         Raises TimeoutError, which says the state it is in, after `timeout` seconds of real time, and FaultError for a
         state that there is not.
         """
-        asked = {"transactional_id": transactional_id, "state": state}
-        return _transaction(self._waited("read.wait_for_transaction", timeout, asked))
+        arguments = {"transactional_id": transactional_id, "state": state}
+        return _transaction(self._waited("read.wait_for_transaction", timeout, arguments))
 
     def hang_transaction(self, topic: str, partition: int = 0, *, transactional_id: str = "hanging") -> int:
         """`state.hang_transaction`: leave a transaction open that no coordinator will end; returns its offset."""
@@ -202,9 +202,9 @@ class Controlled(Suggesting):
     requests_async = in_thread(requests)
 
 
-def _record(given: Mapping[str, Any]) -> Record:
-    headers = tuple((_name(name), _bytes(value)) for name, value in given["headers"])
-    return Record(**{**given, "key": _bytes(given["key"]), "value": _bytes(given["value"]), "headers": headers})
+def _record(row: Mapping[str, Any]) -> Record:
+    headers = tuple((_name(name), _bytes(value)) for name, value in row["headers"])
+    return Record(**{**row, "key": _bytes(row["key"]), "value": _bytes(row["value"]), "headers": headers})
 
 
 def _offsets(committed: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
@@ -215,16 +215,16 @@ def _transaction(entry: Mapping[str, Any]) -> Transaction:
     return Transaction(**{**entry, "partitions": tuple(map(tuple, entry["partitions"]))})
 
 
-def _bytes(told: Any) -> bytes | None:
-    if told is None:
+def _bytes(value: Any) -> bytes | None:
+    if value is None:
         return None
-    return told.encode() if isinstance(told, str) else base64.b64decode(told["base64"])
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
-def _name(told: Any) -> str | bytes:
-    return told if isinstance(told, str) else base64.b64decode(told["base64"])
+def _name(value: Any) -> str | bytes:
+    return value if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
-def _exchange(given: Mapping[str, Any]) -> Exchange:
-    kept = {name: given[name] for name in Exchange.__slots__}
-    return Exchange(**{**kept, "errors": tuple(given["errors"]), "reasons": tuple(given["reasons"])})
+def _exchange(row: Mapping[str, Any]) -> Exchange:
+    kept = {name: row[name] for name in Exchange.__slots__}
+    return Exchange(**{**kept, "errors": tuple(row["errors"]), "reasons": tuple(row["reasons"])})

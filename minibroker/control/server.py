@@ -148,28 +148,28 @@ class _Handler(BaseHTTPRequestHandler):
         """
         try:
             self._check_page()
-            found: Generator[bytes] | tuple[str, bytes] | None
+            content: Generator[bytes] | tuple[str, bytes] | None
             if self.path == f"{_PAGE}/events":
                 owner = self._has_token()
                 if owner:
                     self.server.connection_limit.serves(self.connection)
-                found = page.events(owner=owner)
-                if found is None:
+                content = page.events(owner=owner)
+                if content is None:
                     raise _Refused(503, "BUSY", "too many pages are open")
             else:
-                found = page.file(self.path.removeprefix(f"{_PAGE}/"))
-            if found is None:
+                content = page.file(self.path.removeprefix(f"{_PAGE}/"))
+            if content is None:
                 raise _Refused(404, "NOT_FOUND", f"the page is at {_PAGE}/")
         except _Refused as refusal:
             self._send(refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}})
             return
-        if isinstance(found, tuple):
-            self._begin_page(found[0])
-            self.send_header("Content-Length", str(len(found[1])))
+        if isinstance(content, tuple):
+            self._begin_page(content[0])
+            self.send_header("Content-Length", str(len(content[1])))
             self.end_headers()
-            self.wfile.write(found[1])
+            self.wfile.write(content[1])
             return
-        with contextlib.closing(found) as events:
+        with contextlib.closing(content) as events:
             self.close_connection = True
             self._begin_page("text/event-stream")
             self.send_header("Connection", "close")

@@ -24,22 +24,22 @@ class AclControl:
     def create(self, request: m.CreateAclsRequest) -> Steps[m.CreateAclsResponse]:
         """One result for each entry; INVALID_REQUEST for an invalid one. An existing entry stays."""
         results = []
-        for given in request.creations:
+        for creation in request.creations:
             yield None
-            results.append(self._create(given))
+            results.append(self._create(creation))
         return m.CreateAclsResponse(results=results)
 
-    def _create(self, given: m.CreateAclsRequest.AclCreation) -> _Created:
+    def _create(self, creation: m.CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
             return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         entry = AclBinding(
-            given.resource_type,
-            given.resource_name,
-            given.resource_pattern_type,
-            given.principal,
-            given.host,
-            given.operation,
-            given.permission_type,
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
         )
         problem = problem_of(entry)
         if problem is not None:
@@ -51,22 +51,22 @@ class AclControl:
     def delete(self, request: m.DeleteAclsRequest) -> Steps[m.DeleteAclsResponse]:
         """For each filter the deleted entries."""
         results = []
-        for given in request.filters:
+        for filter_ in request.filters:
             yield None
-            results.append(self._delete(given))
+            results.append(self._delete(filter_))
         return m.DeleteAclsResponse(filter_results=results)
 
-    def _delete(self, given: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
+    def _delete(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         chosen = AclBindingFilter(
-            given.resource_type_filter,
-            given.resource_name_filter,
-            given.pattern_type_filter,
-            given.principal_filter,
-            given.host_filter,
-            given.operation,
-            given.permission_type,
+            filter_.resource_type_filter,
+            filter_.resource_name_filter,
+            filter_.pattern_type_filter,
+            filter_.principal_filter,
+            filter_.host_filter,
+            filter_.operation,
+            filter_.permission_type,
         )
         gone = sorted(filter(chosen.matches, self._state.image.acls))
         for entry in gone:

@@ -222,8 +222,8 @@ class _Replay:
             self._pending = None
         elif isinstance(record, EndTransactionRecord):
             pending, self._pending = self._pending or [], None
-            for one in pending:
-                self._handlers[type(one)](one)
+            for message in pending:
+                self._handlers[type(message)](message)
         elif self._pending is not None:
             self._pending.append(record)
         else:

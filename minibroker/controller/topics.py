@@ -281,7 +281,9 @@ class TopicControl:
         counts = Counter(topic.name for topic in request.topics)
         results = []
         known = self._state.image.topics
-        added = sum(max(0, one.count - len(known[one.name].partitions)) for one in request.topics if one.name in known)
+        added = sum(
+            max(0, topic.count - len(known[topic.name].partitions)) for topic in request.topics if topic.name in known
+        )
         for topic in {topic.name: topic for topic in request.topics}.values():
             yield None
             code, message = ErrorCode.NONE, None

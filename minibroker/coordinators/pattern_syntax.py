@@ -212,8 +212,8 @@ class Parser:
         close = self.text.find(end, self.at)
         if close < 0:
             raise BadPattern(f"the pattern ends within {what}")
-        found, self.at = self.text[self.at : close], close + 1
-        return found
+        text, self.at = self.text[self.at : close], close + 1
+        return text
 
     def escape(self) -> Regexp:
         c = self.next("an escape")

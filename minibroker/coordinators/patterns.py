@@ -70,12 +70,12 @@ class Pattern:
     def search(self) -> Callable[[str], bool]:
         """Whether a name matches as a whole, for a pass over many names. All calls together may visit `MAX_STEPS`
         instructions; the one that goes beyond raises ApiError(INVALID_REGULAR_EXPRESSION)."""
-        left = MAX_STEPS
+        steps = MAX_STEPS
 
         def matches(name: str) -> bool:
-            nonlocal left
-            matched, left = self._run(name, left)
-            if left < 0:
+            nonlocal steps
+            matched, steps = self._run(name, steps)
+            if steps < 0:
                 reason = f"pattern {self.text!r}: it takes more than {MAX_STEPS} steps to match it with all names"
                 raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason)
             return matched
@@ -85,18 +85,18 @@ class Pattern:
     def matching(self, names: Iterable[str], pace: Pace = UNHURRIED) -> frozenset[str]:
         """Those of `names` that match. pace: called at each. Raises as `search`."""
         matches = self.search()
-        found = set()
+        matching = set()
         for name in names:
             pace(1)
             if matches(name):
-                found.add(name)
-        return frozenset(found)
+                matching.add(name)
+        return frozenset(matching)
 
     def fullmatch(self, text: str) -> bool:
         """Without a limit."""
         return self._run(text, sys.maxsize)[0]
 
-    def _run(self, text: str, left: int) -> tuple[bool, int]:
+    def _run(self, text: str, budget: int) -> tuple[bool, int]:
         """(whether it matches, steps that are left); ends once there are none."""
         state: _State | None = self._start
         for c in text:
@@ -105,15 +105,15 @@ class Pattern:
                 state = state.after[c]
             else:
                 state, steps = self._step(state, c)
-                left -= steps
-            if state is None or left < 0:
-                return False, left
+                budget -= steps
+            if state is None or budget < 0:
+                return False, budget
         assert state is not None
         if state.accepts is None:
             reached = self._closure(state, "")
             state.accepts = len(self._program) - 1 in reached
-            left -= len(reached)
-        return state.accepts, left
+            budget -= len(reached)
+        return state.accepts, budget
 
     def _step(self, state: _State, c: str) -> tuple[_State | None, int]:
         reached = self._closure(state, c)
@@ -135,15 +135,15 @@ class Pattern:
         return following, steps
 
     def _state(self, alive: frozenset[int], before: str) -> _State:
-        found = self._states.get((alive, before))
-        if found is None:
+        state = self._states.get((alive, before))
+        if state is None:
             if self._kept > MOST_KEPT:  # what is read now may end in states that are not found again
                 self._states.clear()
                 self._kept = 0
                 self._start = self._states[self._start.alive, ""] = _State(self._start.alive, "")
             self._kept += len(alive)
-            found = self._states[alive, before] = _State(alive, before)
-        return found
+            state = self._states[alive, before] = _State(alive, before)
+        return state
 
     def _closure(self, state: _State, after: str) -> set[int]:
         """Every instruction that can be reached without consuming a character; `after` is the one to come."""

@@ -413,9 +413,9 @@ class Do(_Around):
         return f"{api.name} names no {min(missing)}" if missing else None
 
     async def _meanwhile(self, tapped: TappedRequest, stage: Stage) -> None:
-        found = values_of(tapped, stage.cluster)
+        values = values_of(tapped, stage.cluster)
         try:
-            arguments = {name: filled(value, found) for name, value in self.arguments.items()}
+            arguments = {name: filled(value, values) for name, value in self.arguments.items()}
         except KeyError:
             return
         try:
@@ -431,18 +431,18 @@ _CLASSES: tuple[type[Action], ...] = (
 ACTIONS: dict[str, type[Action]] = {kind.name: kind for kind in _CLASSES}
 
 
-def action_from(given: Any) -> Action:
+def action_from(text_or_table: Any) -> Action:
     """The action that ``{"name": …, …}``, or a name alone, describes. Raises FaultError."""
-    if isinstance(given, Action):
-        return given
-    if isinstance(given, str):
-        given = {"name": given}
-    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+    if isinstance(text_or_table, Action):
+        return text_or_table
+    if isinstance(text_or_table, str):
+        text_or_table = {"name": text_or_table}
+    if not isinstance(text_or_table, Mapping) or not isinstance(text_or_table.get("name"), str):
         raise FaultError("a rule needs an action: a name, or an object with a name")
-    kind = ACTIONS.get(given["name"])
+    kind = ACTIONS.get(text_or_table["name"])
     if kind is None:
-        raise FaultError(f"there is no action {given['name']!r}{near(given['name'], ACTIONS)}")
-    values = {name: value for name, value in given.items() if name != "name"}
+        raise FaultError(f"there is no action {text_or_table['name']!r}{near(text_or_table['name'], ACTIONS)}")
+    values = {name: value for name, value in text_or_table.items() if name != "name"}
     kinds = kinds_of(kind)
     for name in values:
         if name not in kinds:
@@ -456,7 +456,7 @@ def action_from(given: Any) -> Action:
 
 def action_to(action: Action) -> dict[str, Any]:
     """An action as a JSON object."""
-    given: dict[str, Any] = {"name": action.name}
+    table: dict[str, Any] = {"name": action.name}
     for known in fields(action):  # type: ignore[arg-type]
         value = getattr(action, known.name)
         if isinstance(value, ErrorCode):
@@ -464,5 +464,5 @@ def action_to(action: Action) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             value = dict(value)
         if value is not None:
-            given[known.name] = value
-    return given
+            table[known.name] = value
+    return table

@@ -193,10 +193,10 @@ class FaultEngine:
         return added
 
     def get(self, number: int) -> SetRule:
-        found = self.rules.get(number)
-        if found is None:
+        rule = self.rules.get(number)
+        if rule is None:
             raise FaultError(f"there is no rule {number}")
-        return found
+        return rule
 
     def remove(self, number: int) -> SetRule:
         """Take a rule away; connections it holds are closed."""

@@ -59,16 +59,16 @@ def facts_of(request: Request, topic_name: TopicName = lambda _: None) -> Facts:
 @cache
 def carried_by(request: type[Request]) -> frozenset[str]:
     """Which of a rule's fields a request of this kind can have at all."""
-    found: set[str] = set()
+    names: set[str] = set()
     for kind in (request, *struct_types(request).values()):
         for field_ in kind.__fields__:
-            found |= _CARRIED.get(field_.entity or "", set())
+            names |= _CARRIED.get(field_.entity or "", set())
             if field_.records:
-                found |= {"producer_id", "producer_epoch", "sequence"}
+                names |= {"producer_id", "producer_epoch", "sequence"}
         is_topic = named_by(kind, "topicName") is not None or named_by(kind, "topicId") is not None
         if is_topic and any(_is_partitions(request, field_) for field_ in kind.__fields__):
-            found.add("partition")
-    return frozenset(found)
+            names.add("partition")
+    return frozenset(names)
 
 
 def _one(struct: Struct, entity: str) -> Any:
@@ -128,14 +128,14 @@ def _topic_of(struct: Struct, topic_name: TopicName) -> str | None:
 
 
 def _partitions(struct: Struct, topic: str) -> list[tuple[str, int]]:
-    found = []
+    partitions = []
     for field_ in struct.__fields__:
         if field_.array:
             for item in getattr(struct, field_.name) or ():
                 number = _one(item, "partition") if isinstance(item, Struct) else item
                 if number is not None and (field_.entity == "partition" or isinstance(item, Struct)):
-                    found.append((topic, number))
-    return found or [(topic, -1)]
+                    partitions.append((topic, number))
+    return partitions or [(topic, -1)]
 
 
 def _batches(records: Any) -> list[ProducerFact]:

@@ -413,8 +413,8 @@ async def restore(cluster: Cluster) -> None:
     if not cluster.has_controller:
         cluster.start_controller()
     ends = [CONTROLLER, *(node.node_id for node in cluster.nodes)]
-    for one, other in combinations(ends, 2):
-        cluster.mend_link(one, other)
+    for end, other in combinations(ends, 2):
+        cluster.mend_link(end, other)
     for node_id in failed_disks(cluster):
         heal_disk(cluster, broker=node_id)
     for node_id in cluster.paused_brokers:
@@ -452,16 +452,16 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
 def check_call(name: str, function: ClusterOperation, arguments: Mapping[str, Any]) -> None:
     """Raises FaultError unless `arguments` fit the keyword parameters of the command `name`."""
     known = parameters(function)
-    for given, value in arguments.items():
-        if given not in known:
+    for argument, value in arguments.items():
+        if argument not in known:
             has = ", ".join(known) or "no arguments"
-            raise FaultError(f"{name} has no {given!r}{near(given, known) or f'; it has {has}'}")
-        kind, _, optional = str(known[given].annotation).partition(" | ")
+            raise FaultError(f"{name} has no {argument!r}{near(argument, known) or f'; it has {has}'}")
+        kind, _, optional = str(known[argument].annotation).partition(" | ")
         wanted = _KINDS.get(kind)
         if value is None and optional:
             continue
         if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
-            raise FaultError(f"{name}: {given} is {_WORDS[kind]}, not {value!r}")
+            raise FaultError(f"{name}: {argument} is {_WORDS[kind]}, not {value!r}")
     for needed, parameter in known.items():
         if parameter.default is parameter.empty and needed not in arguments:
             raise FaultError(f"{name} needs {needed}")
@@ -469,8 +469,8 @@ def check_call(name: str, function: ClusterOperation, arguments: Mapping[str, An
 
 def parameters(function: ClusterOperation) -> dict[str, inspect.Parameter]:
     """The keyword parameters of an operation."""
-    found = inspect.signature(function).parameters
-    return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY}
+    declared = inspect.signature(function).parameters
+    return {name: p for name, p in declared.items() if p.kind is p.KEYWORD_ONLY}
 
 
 async def run_operation(cluster: Cluster, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -157,9 +157,9 @@ class FaultRule:
 _LIMITS = ("nth", "times", "probability", "seed")
 
 
-def rule_from(given: Mapping[str, Any]) -> FaultRule:
+def rule_from(table: Mapping[str, Any]) -> FaultRule:
     """The rule that a JSON object describes; `rule_to` is its reverse. Raises FaultError."""
-    rest = dict(given)
+    rest = dict(table)
     done = rest.pop("action", None)
     limits = {name: rest.pop(name) for name in _LIMITS if name in rest}
     known = {field.name for field in fields(Match)}
@@ -175,9 +175,9 @@ def rule_from(given: Mapping[str, Any]) -> FaultRule:
     return FaultRule(match=_match_from(rest), action=action, **limits)
 
 
-def _match_from(given: dict[str, Any]) -> Match:
+def _match_from(fields: dict[str, Any]) -> Match:
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         if value is None:
             continue
         if name == "api":
@@ -204,11 +204,11 @@ def _match_from(given: dict[str, Any]) -> Match:
 
 def rule_to(rule: FaultRule) -> dict[str, Any]:
     """A rule as a JSON object, without what does not matter."""
-    given: dict[str, Any] = {"action": action_to(rule.action)}
+    table: dict[str, Any] = {"action": action_to(rule.action)}
     for field in fields(Match):
         value = getattr(rule.match, field.name)
         if value is not None and value is not False and value != ():  # 0 says something
-            given[field.name] = list(value) if isinstance(value, tuple) else value
+            table[field.name] = list(value) if isinstance(value, tuple) else value
     for name in _LIMITS:
-        given[name] = getattr(rule, name)
-    return given
+        table[name] = getattr(rule, name)
+    return table

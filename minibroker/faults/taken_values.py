@@ -31,28 +31,28 @@ def is_taken(value: object) -> bool:
     return isinstance(value, str) and value.startswith("$")
 
 
-def filled(value: object, found: Mapping[str, Any]) -> Any:
+def filled(value: object, values: Mapping[str, Any]) -> Any:
     """The value itself, or the one that a name such as ``$topic`` stands for. Raises KeyError where the request has
     none, FaultError for an unknown name."""
     if not isinstance(value, str) or not is_taken(value):
         return value
     name = value[1:]
     if name not in EXAMPLE:
-        known = [f"${one}" for one in EXAMPLE]
+        known = [f"${name}" for name in EXAMPLE]
         raise FaultError(f"{value} is nothing that a request has{near(value, known)}; there are {', '.join(known)}")
-    return found[name]
+    return values[name]
 
 
 def values_of(tapped: TappedRequest, cluster: Cluster) -> dict[str, Any]:
     """What a request names, and the brokers."""
     facts = facts_of(tapped.request, tapped.context.broker.image.topic_names.get)
-    found: dict[str, Any] = {"broker": tapped.asked}
+    taken: dict[str, Any] = {"broker": tapped.asked}
     for name, index in facts.partitions[:1]:
-        found |= {"topic": name} | ({"partition": index} if index >= 0 else {})
-    producers = [one.producer_id for one in facts.producers]
+        taken |= {"topic": name} | ({"partition": index} if index >= 0 else {})
+    producers = [producer.producer_id for producer in facts.producers]
     named = (("group", facts.groups), ("transactional_id", facts.transactional_ids), ("producer_id", producers))
-    found |= {name: values[0] for name, values in named if values}
+    taken |= {name: values[0] for name, values in named if values}
     others = [node for node in sorted(cluster.brokers) if node != tapped.asked]
     if others:
-        found["other_broker"] = next((node for node in others if node > tapped.asked), others[0])
-    return found
+        taken["other_broker"] = next((node for node in others if node > tapped.asked), others[0])
+    return taken

@@ -77,10 +77,10 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
         closed = True
         for prefix, broker in brokers:
             with _opened(broker) as disk:
-                found = check_directory(
+                findings = check_directory(
                     disk, topics=topics | _topics(disk), policies=policies, topic_ids=topic_ids, progress=progress
                 )
-                yield prefix, found
+                yield prefix, findings
                 clean = disk.exists(CLEAN_FILE)
                 closed = closed and clean
                 if prefix:
@@ -98,11 +98,11 @@ def _read_journal(disk: Disk) -> bytes:
 
 def _policies(together: Disk, directories: list[str]) -> dict[str, bool | None]:
     """Of one cluster: the metadata may be in another of its directories."""
-    found = []
+    images = []
     for path in directories:
         with _opened(path) as disk:
-            found.append(metadata_of(disk))
-    return policies_of(*found, journal=_read_journal(together))
+            images.append(metadata_of(disk))
+    return policies_of(*images, journal=_read_journal(together))
 
 
 def _opened(root: str) -> AbstractContextManager[Disk]:
@@ -117,19 +117,19 @@ def _brokers(root: str) -> list[tuple[str, str]]:
         raise ValueError(f"{root}: no such directory")
     if not os.path.isdir(root):
         raise ValueError(f"{root} is not a directory")
-    found: list[tuple[str, str]] = []
-    while os.path.isdir(os.path.join(root, BROKER_DIR.format(len(found) + 1))):
-        name = BROKER_DIR.format(len(found) + 1)
-        found.append((f"{name}/", os.path.join(root, name)))
-    if found:
-        return found
+    directories: list[tuple[str, str]] = []
+    while os.path.isdir(os.path.join(root, BROKER_DIR.format(len(directories) + 1))):
+        name = BROKER_DIR.format(len(directories) + 1)
+        directories.append((f"{name}/", os.path.join(root, name)))
+    if directories:
+        return directories
     if os.path.exists(os.path.join(root, META_FILE)):
         return [("", root)]
-    found = [(f"{name}/", os.path.join(root, name)) for name in sorted(os.listdir(root))]
-    found = [(prefix, path) for prefix, path in found if os.path.exists(os.path.join(path, META_FILE))]
-    if not found:
+    directories = [(f"{name}/", os.path.join(root, name)) for name in sorted(os.listdir(root))]
+    directories = [(prefix, path) for prefix, path in directories if os.path.exists(os.path.join(path, META_FILE))]
+    if not directories:
         raise ValueError(f"{root} is not a data directory: it has no {META_FILE}, and no directory in it has")
-    return found
+    return directories
 
 
 def _journal(disk: Disk, *, closed: bool) -> Iterator[Finding]:

@@ -42,10 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     return max(_dump(path, arguments, progress) for path in arguments.files)
 
 
-def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
-    if os.path.isdir(given):
-        return fail(f"{given} is a directory: name files in it, or `minibroker check` all", BROKEN, "minibroker dump")
-    folder, name = os.path.split(os.path.abspath(given))
+def _dump(named_path: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
+    if os.path.isdir(named_path):
+        return fail(
+            f"{named_path} is a directory: name files in it, or `minibroker check` all", BROKEN, "minibroker dump"
+        )
+    folder, name = os.path.split(os.path.abspath(named_path))
     root, folder_name = os.path.split(folder)
     path = f"{folder_name}/{name}" if folder_name else name
     disk = OsDisk(root, read_only=True)
@@ -53,20 +55,20 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
     try:
         total = disk.size(path)
         if not arguments.json and len(arguments.files) > 1:
-            say(f"# {given}")
+            say(f"# {named_path}")
         for row in dump(disk, path, records=arguments.records, topic=arguments.topic):
             if row["kind"] == "error" or row.get("valid") is False:
                 code = BROKEN
-            progress.show(given, row.get("position", 0), total)
+            progress.show(named_path, row.get("position", 0), total)
             if arguments.json:
-                write_out(json_text({"file": given, **row}) + "\n")
+                write_out(json_text({"file": named_path, **row}) + "\n")
             else:
                 say(as_text(row))
     except (Malformed, StorageError) as error:
         progress.clear()
         text = str(error.strerror if isinstance(error, StorageError) else error)
         text = text.removeprefix(path) if text.startswith(path) else f": {text}"
-        code = fail(f"{given}{text}", BROKEN, "minibroker dump")
+        code = fail(f"{named_path}{text}", BROKEN, "minibroker dump")
     finally:
         progress.clear()
         disk.close()

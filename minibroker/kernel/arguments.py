@@ -21,12 +21,12 @@ def from_1(text: str) -> int:
 def duration(text: str) -> float:
     """A time above 0, with or without a fraction."""
     try:
-        given = float(text)
+        seconds = float(text)
     except ValueError:
-        given = math.nan
-    if not 0 < given < math.inf:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"expected a time above 0, got {text!r}")
-    return given
+    return seconds
 
 
 def is_uri(text: str) -> bool:
@@ -44,7 +44,7 @@ def local_path(text: str) -> str:
 def directory(text: str) -> Path:
     """A directory that exists or can be created; checked before the work whose results it gets."""
     path = Path(local_path(text))
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
         raise argparse.ArgumentTypeError(f"{there} is not a directory")
     return path

@@ -114,19 +114,19 @@ def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T])
         awaited.then(lambda _: _advance(coroutine, outcome))
 
 
-def mapped(given: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
+def mapped(source: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
     """`change(value)` once the value is there; fails as `given` or `change` does."""
     outcome: Deferred[U] = Deferred()
 
     def done(_: Deferred[T]) -> None:
         try:
-            value = change(given.result())
+            value = change(source.result())
         except Exception as error:
             outcome.fail(error)
         else:  # what its callbacks raise is theirs
             outcome.resolve(value)
 
-    given.then(done)
+    source.then(done)
     return outcome
 
 
@@ -134,15 +134,15 @@ def gather(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
     """All values in order; the first failure fails the whole once every one is done."""
     waiting = list(deferreds)
     together: Deferred[list[T]] = Deferred()
-    left = len(waiting)
-    if left == 0:
+    unresolved = len(waiting)
+    if unresolved == 0:
         together.resolve([])
         return together
 
     def one_done(_: Deferred[T]) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal unresolved
+        unresolved -= 1
+        if unresolved == 0:
             try:
                 together.resolve([d.result() for d in waiting])
             except Exception as error:

@@ -59,11 +59,11 @@ _ROOT_NAME = "root"
 
 def logger_levels() -> dict[str, str]:
     """Level of each of this program's loggers that log something, in Kafka's words; "root" is the parent of all."""
-    found = {_ROOT_NAME: _level_of(logging.getLogger(ROOT))}
+    levels = {_ROOT_NAME: _level_of(logging.getLogger(ROOT))}
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
         if name.startswith(f"{ROOT}.") and isinstance(logger, logging.Logger):
-            found[name] = _level_of(logger)
-    return found
+            levels[name] = _level_of(logger)
+    return levels
 
 
 def set_logger_level(name: str, level: str | None) -> None:

@@ -25,14 +25,14 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> Fu
 
     def begin() -> None:
         try:
-            found = work()
+            result = work()
         except BaseException as error:
             outcome.set_exception(error)
             return
-        if isinstance(found, Deferred):
-            found.then(deliver)
+        if isinstance(result, Deferred):
+            result.then(deliver)
         else:
-            outcome.set_result(found)
+            outcome.set_result(result)
 
     loop.call_soon_threadsafe(begin)
     return outcome

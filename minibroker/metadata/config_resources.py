@@ -22,8 +22,8 @@ _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
 def node_id_of(name: str) -> int | None:
     """The broker that a resource's name means; None where Java's Integer.parseInt throws. Work is linear to the
     name."""
-    found = _INTEGER.fullmatch(name)
-    if found is None:
+    match = _INTEGER.fullmatch(name)
+    if match is None:
         return None
-    node_id = int(found[1] + found[2])
+    node_id = int(match[1] + match[2])
     return node_id if -(1 << 31) <= node_id < 1 << 31 else None

@@ -133,15 +133,15 @@ def _controller(cluster: Cluster, broker: Broker) -> Iterator[Sample]:
     image = cluster.image
     partitions = [partition for topic in image.topics.values() for partition in topic.partitions]
     active = cluster.has_controller and image.controller_id == broker.node_id
-    fenced = sum(one.fenced for one in image.brokers.values())
+    fenced = sum(broker.fenced for broker in image.brokers.values())
     for name, value in (
         ("ActiveControllerCount", int(active)),
         ("ActiveBrokerCount", len(image.brokers) - fenced),
         ("FencedBrokerCount", fenced),
         ("GlobalTopicCount", len(image.topics)),
         ("GlobalPartitionCount", len(partitions)),
-        ("OfflinePartitionsCount", sum(one.leader == NO_LEADER for one in partitions)),
-        ("PreferredReplicaImbalanceCount", sum(one.leader != one.replicas[0] for one in partitions)),
+        ("OfflinePartitionsCount", sum(partition.leader == NO_LEADER for partition in partitions)),
+        ("PreferredReplicaImbalanceCount", sum(partition.leader != partition.replicas[0] for partition in partitions)),
         ("LastAppliedRecordOffset", image.offset),
     ):
         yield Sample(Bean("kafka.controller", "KafkaController", name), {}, value)

@@ -194,12 +194,12 @@ def _of_topics(what: str) -> Bean:
 
 def _incoming(request: ProduceRequest) -> dict[tuple[Any, int], tuple[int, int]]:
     """Bytes and messages of each partition: the handler may write into the batches, but not into these."""
-    found = {}
+    counts = {}
     for topic in request.topic_data:
         for partition in topic.partition_data:
             data = b"".join(_buffers(partition.records))
-            found[topic.name or topic.topic_id, partition.index] = len(data), _messages(data)
-    return found
+            counts[topic.name or topic.topic_id, partition.index] = len(data), _messages(data)
+    return counts
 
 
 def _messages(data: bytes) -> int:

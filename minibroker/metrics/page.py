@@ -24,22 +24,22 @@ def in_loop(loop: asyncio.AbstractEventLoop, read_rows: Callable[[], Rows | Defe
     """`read_rows` for other threads: calls it on the event loop's thread."""
 
     def rows() -> Rows:
-        found: Rows = call_in_loop(loop, read_rows).result(_READ_SECONDS)
-        return found
+        read: Rows = call_in_loop(loop, read_rows).result(_READ_SECONDS)
+        return read
 
     return rows
 
 
 async def read(cluster: Cluster) -> Rows:
     """The samples of each broker that runs and is not paused. For `in_turns`, on the loop's thread."""
-    found: Rows = {}
+    rows: Rows = {}
     for node_id, broker in tuple(cluster.brokers.items()):
         if node_id in cluster.paused_brokers:
             continue
         meter = cluster.meters.get(node_id)
-        samples = found[node_id] = list(meter.samples()) if isinstance(meter, RequestMeter) else []
+        samples = rows[node_id] = list(meter.samples()) if isinstance(meter, RequestMeter) else []
         for sample in gauges.samples(cluster, broker):
             samples.append(sample)
             if not len(samples) % _SAMPLES_A_STEP:
                 await STEP
-    return found
+    return rows

@@ -69,18 +69,20 @@ def _handler(rows: Callable[[], Rows], brokers: Callable[[], int]) -> type[http.
                 return
             named = path.removeprefix(PATH).removeprefix("/")
             try:
-                found = rows()
+                samples_by_node = rows()
             except Exception as error:
                 log.debug("a scrape found nothing", exc_info=True)
                 self.send_error(503, f"the brokers cannot be read: {type(error).__name__}")
                 return
             if named:
-                found = {node_id: samples for node_id, samples in found.items() if str(node_id) == named}
-            if not found:
+                samples_by_node = {
+                    node_id: samples for node_id, samples in samples_by_node.items() if str(node_id) == named
+                }
+            if not samples_by_node:
                 self.send_error(503, f"broker {named} does not run" if named else "no broker runs")
                 return
             self.registry = CollectorRegistry(auto_describe=False)
-            self.registry.register(_Collector(found, labelled=not named and brokers() > 1))
+            self.registry.register(_Collector(samples_by_node, labelled=not named and brokers() > 1))
             super().do_GET()
 
     return Handler
@@ -105,15 +107,15 @@ def families(samples: Iterable[tuple[Sample, Any]]) -> Iterator[Any]:
     """Samples with their labels → metrics of prometheus_client, each with all that has its name."""
     from prometheus_client.metrics_core import Metric
 
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for (bean, _, value), labels in samples:
         name = prometheus_name(bean)
-        metric = found.get(name)
+        metric = metrics.get(name)
         if metric is None:
-            metric = found[name] = Metric(name, f"{bean.domain}:type={bean.type},name={bean.name}", bean.kind)
+            metric = metrics[name] = Metric(name, f"{bean.domain}:type={bean.type},name={bean.name}", bean.kind)
         suffix = "" if "quantile" in labels else _SUFFIXES[bean.kind]
         metric.add_sample(name + suffix, dict(labels), value)
-    return iter(found.values())
+    return iter(metrics.values())
 
 
 _SUFFIXES = {"gauge": "", "counter": "_total", "summary": "_count"}

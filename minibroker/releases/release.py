@@ -42,10 +42,10 @@ class Release:
             release = release.next
 
     def _whole(self, part: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for release in reversed(list(self.and_newer())):
-            found |= getattr(release, part)
-        return found
+            values |= getattr(release, part)
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,5 +75,5 @@ def assemble(release: Release) -> Assembled:
     return Assembled(name=release.name, apis=apis, features=features, settings=settings, semantics=semantics)
 
 
-def _present(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType({name: value for name, value in found.items() if value is not ABSENT})
+def _present(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType({name: value for name, value in values.items() if value is not ABSENT})

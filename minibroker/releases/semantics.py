@@ -272,29 +272,29 @@ class Semantics:
 
     def problems(self, transaction_version: int) -> list[str]:
         """Why this combination cannot hold, one line each; empty when it can."""
-        found = self._never_acting(transaction_version)
+        problems = self._never_acting(transaction_version)
         if self.timed_out_codes and self.timeout_keeps_last_epoch != "always" and transaction_version < 2:
-            found.append(
+            problems.append(
                 "timed_out_codes name an epoch that timeout_keeps_last_epoch='transaction.version 2' forgets"
                 f" with transaction.version {transaction_version}"
             )
         if self.transaction_state_layout == "kip-360" and transaction_version > 1:
-            found.append(
+            problems.append(
                 "transaction_state_layout='kip-360' needs transaction.version 1 or 0: it has no room for the next"
                 " producer id and the client version that transaction.version 2 logs"
             )
         if self.transaction_state_layout == "kip-360" and not self.persist_last_epoch:
-            found.append(
+            problems.append(
                 "transaction_state_layout='kip-360' always holds the last epoch: persist_last_epoch must be true"
             )
         if self.fenced_code == DRAFT_TIMED_OUT_CODE and any(
             row.code == DRAFT_TIMED_OUT_CODE for row in self.timed_out_codes
         ):
-            found.append(
+            problems.append(
                 "fenced_code and timed_out_codes both use 90: a client could not tell them apart; KIP-588's own numbers"
                 " need minibroker.semantics.fenced_code=91 too"
             )
-        return found
+        return problems
 
 
 KAFKA: Final = Semantics()
@@ -407,12 +407,12 @@ TRANSACTION_VERSION_FIELD: Final = "transaction_version"
 """Has an option of its own (`--transaction-version`) and so no setting."""
 
 
-def mixed(preset: Semantics, given: Callable[[str], object]) -> Semantics:
+def mixed(preset: Semantics, setting: Callable[[str], object]) -> Semantics:
     """`preset` with the fields for which given(name) is not None. Raises ValueError for a table that does not parse."""
     own: dict[str, Any] = {}
     producer: dict[str, Any] = {}
     for spec in FIELDS:
-        value = given(spec.name) if spec.name != TRANSACTION_VERSION_FIELD else None
+        value = setting(spec.name) if spec.name != TRANSACTION_VERSION_FIELD else None
         if value is None:
             continue
         if spec.name == "timed_out_codes":

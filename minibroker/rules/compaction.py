@@ -42,9 +42,9 @@ def policies_of(*metadata: KraftMetadata | None, journal: bytes = b"") -> dict[s
     """Topic -> whether its cleanup.policy has compact, of the topics that the controller's journal or a metadata log
     has. A topic without one of its own has the brokers', which their server.properties may say too."""
     topics, brokers = configs_in(journal)
-    for one in filter(None, metadata):
-        topics |= {topic.name: topic.configs for topic in one.topics.values()}
-        brokers += one.broker_configs.values()
+    for image in filter(None, metadata):
+        topics |= {topic.name: topic.configs for topic in image.topics.values()}
+        brokers += image.broker_configs.values()
     return {name: compacts(configs, brokers) for name, configs in topics.items()}
 
 

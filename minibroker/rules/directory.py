@@ -111,10 +111,10 @@ def _partition(
     """Checks a partition's directory. What `root` finds in it goes to the receiver of its findings."""
     sizes = {file: size for file, size in DiskReader(disk).sizes(name).items() if size != DIRECTORY}
     root.partition(name, sizes)
-    found = [*missing_indexes(name, sizes)]
+    findings = [*missing_indexes(name, sizes)]
     facts = facts_of(r.Log("", *place), sizes, root.offsets, policies, clean=root.clean, damaged=root.damaged)
     judged = judge_log(_rows(disk, facts, name, sizes, progress))
-    return found + [_as_file_finding(one, name) for one in judged.findings]
+    return findings + [_as_file_finding(finding, name) for finding in judged.findings]
 
 
 def _rows(disk: Disk, facts: r.LogFacts, name: str, sizes: Mapping[str, int], progress: Progress) -> LogRows:
@@ -143,9 +143,9 @@ def _rows(disk: Disk, facts: r.LogFacts, name: str, sizes: Mapping[str, int], pr
     return rows
 
 
-def _as_file_finding(one: r.Finding, name: str) -> Finding:
-    offset = one.first_offset if one.first_offset >= 0 else None
-    position = one.position if one.position >= 0 else None
+def _as_file_finding(finding: r.Finding, name: str) -> Finding:
+    offset = finding.first_offset if finding.first_offset >= 0 else None
+    position = finding.position if finding.position >= 0 else None
     # A file's reader names it, as every line about it does.
-    message = one.message.removeprefix(one.file).lstrip(",: ") if one.file else one.message
-    return Finding(one.rule, one.file or name, message, position, offset, one.severity)
+    message = finding.message.removeprefix(finding.file).lstrip(",: ") if finding.file else finding.message
+    return Finding(finding.rule, finding.file or name, message, position, offset, finding.severity)

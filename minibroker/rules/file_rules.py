@@ -31,7 +31,7 @@ class LogRows(NamedTuple):
         """The same without what was deleted while the log was read, if anything was."""
         if not self.starts:
             return self
-        start = max(one.offset for one in self.starts)
+        start = max(start.offset for start in self.starts)
         return self._replace(
             facts=self.facts._replace(start_offset=start, first_offset=start),
             runs=tuple(run for run in self.runs if run.last_offset >= start),
@@ -58,15 +58,15 @@ def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding
     epochs do not hold together, so they are not held against the checkpoint."""
     if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):
         end = r.EVERYTHING  # where it would end but for what is told of its last batches, is not known
-    found = _time_indexes(rows)
+    findings = _time_indexes(rows)
     if rows.epochs:
-        found += _epoch_checkpoint(rows, end, epochs_fall)
+        findings += _epoch_checkpoint(rows, end, epochs_fall)
     cleaned = rows.facts.cleaner_offset
     if end < cleaned:
         reason = f"{CLEANER_OFFSET} says {cleaned}, the log ends at {end}"
         place = {"first_offset": cleaned, "file": CLEANER_OFFSET}
-        found.append(finding("checkpoint", rows.facts.log, reason, **place, severity=_late(rows.facts)))  # type: ignore[arg-type]
-    return found
+        findings.append(finding("checkpoint", rows.facts.log, reason, **place, severity=_late(rows.facts)))  # type: ignore[arg-type]
+    return findings
 
 
 def _late(facts: r.LogFacts) -> str | None:
@@ -77,14 +77,14 @@ def _late(facts: r.LogFacts) -> str | None:
 def _time_indexes(rows: LogRows) -> list[r.Finding]:
     """Entries against parts of the file that were read apart from their own."""
     largest: dict[str, int] = {}
-    found = []
+    findings = []
     for part in sorted(rows.times, key=lambda part: (part.file, part.position)):
         before = largest.get(part.file, r.NONE)
         if part.entry >= 0 and before > part.timestamp:
             reason = f"entry says {part.timestamp} is the largest timestamp up to here, it is {before}"
-            found.append(finding_at("time-index", part, reason, file=part.index_file, position=part.entry))
+            findings.append(finding_at("time-index", part, reason, file=part.index_file, position=part.entry))
         largest[part.file] = max(before, part.largest)
-    return found
+    return findings
 
 
 def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Finding]:
@@ -92,15 +92,15 @@ def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Find
     cache = LeaderEpochCache()
     for entry in entries:
         cache.assign(entry.epoch, entry.offset)
-    found = []
+    findings = []
     for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
         last = span.end_offset - 1
         wrong = span.epoch != r.NONE and cache.contradiction(span.first_offset, last, span.epoch)
         if wrong:
             place = {"last_offset": last, "file": entries[0].file, "position": r.NONE}
-            found.append(finding_at("epoch-checkpoint", span, f"leader epoch {span.epoch}, {wrong}", **place))
+            findings.append(finding_at("epoch-checkpoint", span, f"leader epoch {span.epoch}, {wrong}", **place))
     for entry in entries:
         if entry.offset > end:
             reason = f"epoch {entry.epoch} begins after the log's end {end}"
-            found.append(finding_at("epoch-checkpoint", entry, reason, severity=_late(facts)))
-    return found
+            findings.append(finding_at("epoch-checkpoint", entry, reason, severity=_late(facts)))
+    return findings

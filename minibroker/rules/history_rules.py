@@ -35,15 +35,15 @@ def judge_lineage(
 
     While the application runs: `unsettled_inputs` may have an output already; `open_outputs` may commit.
     """
-    wanted, found = len(inputs), len(outputs)
-    if wanted - open_outputs <= found <= wanted + unsettled_inputs:
+    wanted, copies = len(inputs), len(outputs)
+    if wanted - open_outputs <= copies <= wanted + unsettled_inputs:
         return []
-    if found < wanted:
-        rule, at = "lineage-lost", inputs[found]
-        reason = f"input {key!r} is in the committed output {found} of {wanted} times"
+    if copies < wanted:
+        rule, at = "lineage-lost", inputs[copies]
+        reason = f"input {key!r} is in the committed output {copies} of {wanted} times"
     elif wanted + unsettled_inputs:
         rule, at = "lineage-duplicate", outputs[wanted + unsettled_inputs]
-        reason = f"input {key!r} is in the committed output {found} times: {_places(outputs)}"
+        reason = f"input {key!r} is in the committed output {copies} times: {_places(outputs)}"
     else:
         rule, at = "lineage-stray", outputs[0]
         reason = f"output {key!r} has no input: {_places(outputs)}"
@@ -55,13 +55,13 @@ def judge_content(key: Hashable, records: Iterable[Content]) -> list[Finding]:
     by_producer: dict[tuple[Log, int], list[Content]] = defaultdict(list)
     for record in records:
         by_producer[record.log, record.producer_id].append(record)
-    found = []
+    findings = []
     for (log, producer_id), same in by_producer.items():
         same.sort(key=lambda record: record.offset)
         for first, again in pairwise(same):
             if first.producer_epoch != again.producer_epoch and producer_id >= 0:
                 reason = f"epoch {again.producer_epoch} repeats the record at offset {first.offset}, of epoch "
-                found.append(
+                findings.append(
                     finding(
                         "duplicate-content",
                         log,
@@ -71,7 +71,7 @@ def judge_content(key: Hashable, records: Iterable[Content]) -> list[Finding]:
                         first_offset=again.offset,
                     )
                 )
-    return found
+    return findings
 
 
 def judge_history(
@@ -98,8 +98,8 @@ def judge_history(
     for record in sent:
         judge.sent(record, places.get(record.key, []))
     judge.torn(sent, places)
-    for key, found in places.items():
-        judge.stored(key, found, idempotent)
+    for key, copies in places.items():
+        judge.stored(key, copies, idempotent)
     judge.reads(reads)
     return judge.found
 
@@ -122,16 +122,16 @@ class _HistoryJudge:
     def _outcome(self, record: Sent) -> str:
         return COMMIT if record.transaction is None else self._outcomes.get(record.transaction, UNKNOWN)
 
-    def sent(self, record: Sent, found: Sequence[Seen]) -> None:
+    def sent(self, record: Sent, copies: Sequence[Seen]) -> None:
         """Committed records that are lost, and aborted ones that are visible."""
         outcome = self._outcome(record)
         deleted = self._starts.get((record.topic, record.partition), 0) > 0
-        if not found and record.acknowledged and outcome == COMMIT and not deleted:
+        if not copies and record.acknowledged and outcome == COMMIT and not deleted:
             reason = f"{record.client} has the acknowledgement of {record.key!r}, the log does not have the record"
             self._report("lost-record", record.topic, record.partition, reason)
-        if found and outcome == ABORT:
+        if copies and outcome == ABORT:
             reason = f"{record.key!r} of {record.client}'s aborted transaction {record.transaction!r} is read"
-            self._report("aborted-read", record.topic, record.partition, reason, found[0].offset)
+            self._report("aborted-read", record.topic, record.partition, reason, copies[0].offset)
 
     def torn(self, sent: Iterable[Sent], places: Mapping[Hashable, Sequence[Seen]]) -> None:
         """Transactions of unknown outcome: all of what was acknowledged, or nothing."""
@@ -148,14 +148,14 @@ class _HistoryJudge:
                 reason = f"of transaction {transaction!r} {len(there)} records are read and {len(gone)} are not"
                 self._report("torn-transaction", first.topic, first.partition, reason)
 
-    def stored(self, key: Hashable, found: Sequence[Seen], idempotent: bool) -> None:
-        first = found[0]
+    def stored(self, key: Hashable, copies: Sequence[Seen], idempotent: bool) -> None:
+        first = copies[0]
         if key not in self._by_key:
             self._report("stray-record", first.topic, first.partition, f"{key!r} was never sent", first.offset)
-        elif idempotent and len({(seen.topic, seen.partition, seen.offset) for seen in found}) > 1:
-            offsets = [seen.offset for seen in found][:_SHOWN]
-            reason = f"{key!r} is there {len(found)} times, at offsets {offsets}"
-            self._report("duplicate-record", first.topic, first.partition, reason, found[1].offset)
+        elif idempotent and len({(seen.topic, seen.partition, seen.offset) for seen in copies}) > 1:
+            offsets = [seen.offset for seen in copies][:_SHOWN]
+            reason = f"{key!r} is there {len(copies)} times, at offsets {offsets}"
+            self._report("duplicate-record", first.topic, first.partition, reason, copies[1].offset)
 
     def reads(self, reads: Iterable[Seen]) -> None:
         """What readers received during the run: no aborted and no unknown records, in order."""
@@ -176,7 +176,7 @@ class _HistoryJudge:
 
 def judge_marks(marks: Iterable[Marks]) -> list[Finding]:
     """Log start, last stable offset and high watermark as a reader saw them one after the other."""
-    found = []
+    findings = []
     last: dict[tuple[str, str, int], Marks] = {}
     for now in marks:
         place = now.reader, now.topic, now.partition
@@ -192,9 +192,9 @@ def judge_marks(marks: Iterable[Marks]) -> list[Finding]:
             wrong.append(f"log start, last stable offset and high watermark are {offsets}")
         if wrong:
             log = Log("", now.topic, now.partition)
-            found.append(finding("offset-back", log, f"{now.reader}: {'; '.join(wrong)}", first_offset=offsets[1]))
+            findings.append(finding("offset-back", log, f"{now.reader}: {'; '.join(wrong)}", first_offset=offsets[1]))
         last[place] = now
-    return found
+    return findings
 
 
 def judge_reload(log: Log, live: Mapping[Hashable, object], reloaded: Mapping[Hashable, object]) -> list[Finding]:

@@ -41,20 +41,20 @@ def values_of(
 def _field(value: bytes | None, name: str) -> Any:
     """A field of a JSON object, by its path with dots; None where there is none."""
     try:
-        found = json.loads(value or b"")
+        value_at = json.loads(value or b"")
     except ValueError:
         return None
     for step in name.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        value_at = value_at.get(step) if isinstance(value_at, dict) else None
+    return value_at
 
 
 def place_of(value: Any) -> tuple[str, int, int] | None:
     """(topic, partition, offset) of a text `TOPIC-PARTITION@OFFSET` or an object with these three; None for others."""
     if isinstance(value, dict):
         value = "{topic}-{partition}@{offset}".format_map({"topic": "", "partition": "", "offset": "", **value})
-    found = _PLACE.fullmatch(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
+    match = _PLACE.fullmatch(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+    return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
 def bytes_of(value: Any) -> bytes:

@@ -90,7 +90,9 @@ class _LogJudge:
                 self._snapshot(event, end)
         self._open_transactions()
         self._index_leftovers(end)
-        self._found += judge_files(self._rows, end, epochs_fall=any(one.rule == "leader-epoch" for one in self._found))
+        self._found += judge_files(
+            self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._found)
+        )
         return LogVerdict(self._facts, end, self._found, self._transactions, [*self._plain.values()])
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
@@ -193,7 +195,7 @@ class _LogJudge:
         if first >= self._facts.cleaned_offset:
             return 0
         overlaps = (min(end, gap.end_offset) - max(first, gap.first_offset) for gap in self._gaps)
-        return sum(min(gap.missing, max(0, one)) for gap, one in zip(self._gaps, overlaps, strict=True))
+        return sum(min(gap.missing, max(0, overlap)) for gap, overlap in zip(self._gaps, overlaps, strict=True))
 
     def _gone(self, first: int, end: int) -> bool:
         """Whether batches between these offsets are missing for a legal reason, or one that is reported already."""
@@ -478,23 +480,23 @@ class _LogJudge:
     def _compare_entry(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: _Producer) -> None:
         names = ["epoch"]
         said = [entry.producer_epoch]
-        found = [known.epoch]
+        actual = [known.epoch]
         if entry.last_offset < 0 <= known.last_offset < self._facts.start_offset:
             pass  # rebuilt from the log start on, where only a marker was left (ProducerStateManager.truncateAndReload)
         elif known.last_offset >= self._facts.cleaned_offset and (known.last_offset >= 0 or self._facts.whole):
             names += ["last sequence", "last offset", "offset delta"]
             said += [entry.last_sequence, entry.last_offset, entry.offset_delta]
             sequence = known.last_sequence if known.last_offset >= 0 else r.NONE
-            found += [sequence, known.last_offset, known.delta]
+            actual += [sequence, known.last_offset, known.delta]
         elif not self._facts.whole:
             return
         if self._facts.whole:
             names += ["timestamp", "coordinator epoch", "open transaction"]
             said += [entry.timestamp, entry.coordinator_epoch, entry.current_txn_first_offset]
-            found += [known.timestamp, known.coordinator_epoch, known.txn.first_offset if known.txn else r.NONE]
+            actual += [known.timestamp, known.coordinator_epoch, known.txn.first_offset if known.txn else r.NONE]
         wrong = [
             f"{name} {right} in the log, {claim} here"
-            for name, claim, right in zip(names, said, found, strict=True)
+            for name, claim, right in zip(names, said, actual, strict=True)
             if claim != right
         ]
         if wrong:

@@ -95,7 +95,7 @@ def _rewind(path: Sequence[r.CommittedOffset], falls: Sequence[int]) -> r.Findin
     low = max(falls[0] - _DRAWN // 2, 0)
     reason = (
         f"group {first.group} on {first.topic}-{first.partition} went back {times} while it had members, first from "
-        f"{before.committed} to {first.committed} {drawn([one.committed for one in path[low : low + _DRAWN]])}"
+        f"{before.committed} to {first.committed} {drawn([commit.committed for commit in path[low : low + _DRAWN]])}"
     )
     return finding_at("offset-rewind", first, reason, last_offset=last.offset)
 

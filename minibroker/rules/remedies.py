@@ -23,31 +23,31 @@ class Remedy(NamedTuple):
     risk: str
 
 
-def remedies_of(found: Finding, source: str) -> list[Remedy]:
+def remedies_of(finding: Finding, source: str) -> list[Remedy]:
     """The remedies of the finding's rule, in the order to try them, without those that need a value that the finding
     lacks.
 
     source: a path, or `--bootstrap HOST:PORT` and the options that go with it.
     """
-    if found.severity == NOTICE and RULES[found.rule].severity != NOTICE:
+    if finding.severity == NOTICE and RULES[finding.rule].severity != NOTICE:
         return []  # lawful, or settled by opening the log
     options = source if source.startswith(BOOTSTRAP) else BOOTSTRAP + UNKNOWN_BROKER
     known = {
-        "topic": shlex.quote(found.log.topic),
-        "partition": str(found.log.partition),
-        "transactional_id": shlex.quote(found.transactional_id) if found.transactional_id else "",
+        "topic": shlex.quote(finding.log.topic),
+        "partition": str(finding.log.partition),
+        "transactional_id": shlex.quote(finding.transactional_id) if finding.transactional_id else "",
         "bootstrap": options,
         "server": f"--bootstrap-server {options.split()[1]}",
     }
-    if found.file and options != source and "://" not in source:
-        known["file"] = shlex.quote(os.path.join(source, found.file))
-    if found.first_offset >= 0:
-        known["first_offset"] = str(found.first_offset)
-        known["count"] = str(found.last_offset - found.first_offset + 1)
-    if found.producer_id >= 0:
-        known["producer_id"], known["producer_epoch"] = str(found.producer_id), str(found.producer_epoch)
+    if finding.file and options != source and "://" not in source:
+        known["file"] = shlex.quote(os.path.join(source, finding.file))
+    if finding.first_offset >= 0:
+        known["first_offset"] = str(finding.first_offset)
+        known["count"] = str(finding.last_offset - finding.first_offset + 1)
+    if finding.producer_id >= 0:
+        known["producer_id"], known["producer_epoch"] = str(finding.producer_id), str(finding.producer_epoch)
     return [
         Remedy(_PLACE.sub(lambda place: known[place[1]], command), risk)
-        for command, risk in RULES[found.rule].remedies
+        for command, risk in RULES[finding.rule].remedies
         if all(known.get(name) for name in _PLACE.findall(command))
     ]

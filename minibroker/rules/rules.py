@@ -66,8 +66,8 @@ def judge_verdicts(
         place = verdict.facts.log.topic, verdict.facts.log.partition
         ends[place] = max(ends.get(place, 0), verdict.end_offset)
     commits = list(commits)
-    found = [one for verdict in verdicts for one in verdict.findings]
-    found += judge_transactions(
+    findings = [finding for verdict in verdicts for finding in verdict.findings]
+    findings += judge_transactions(
         transactions,
         states,
         facts,
@@ -78,6 +78,8 @@ def judge_verdicts(
         max_timeout_ms=max_timeout_ms,
         moments=moments,
     )
-    found += judge_states(states)
-    found += judge_committed_offsets(commits, transactions, ends)
-    return found + judge_rewinds(commits, members, [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS])
+    findings += judge_states(states)
+    findings += judge_committed_offsets(commits, transactions, ends)
+    return findings + judge_rewinds(
+        commits, members, [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS]
+    )

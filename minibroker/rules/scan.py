@@ -345,13 +345,13 @@ def coordinator_rows(
         return  # told by batch_fault
     for record in records:
         key = None if record.key is None else bytes(record.key)
-        found = coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
-        if found is None:
+        decoded = coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
+        if decoded is None:
             continue
         kind, named, value = (
-            found.type,
-            cast(Any, found.key),
-            cast(Any, found.value),
+            decoded.type,
+            cast(Any, decoded.key),
+            cast(Any, decoded.value),
         )  # of the classes that the type says
         if kind in ("TransactionLog", LITERAL):
             name, epoch = named.transactional_id, header.partition_leader_epoch

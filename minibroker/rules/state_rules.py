@@ -20,7 +20,7 @@ def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:
     by_id: dict[tuple[str, str], dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
     for state in states:
         by_id[state.log.root, state.transactional_id][state.log.partition, state.offset] = state
-    found = []
+    findings = []
     for history in by_id.values():
         ordered = in_order(history)
         for before, after in zip([None, *ordered], ordered, strict=False):
@@ -28,8 +28,8 @@ def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:
             if reason:
                 severity = NOTICE if before is not None and _not_replicated(before, after) else None
                 of = {"transactional_id": after.transactional_id, "severity": severity}
-                found.append(finding_at("txn-state", after, reason, **of))
-    return found
+                findings.append(finding_at("txn-state", after, reason, **of))
+    return findings
 
 
 def _not_replicated(before: r.TxnState, after: r.TxnState) -> bool:

@@ -82,7 +82,10 @@ class _Pairing(NamedTuple):
 
     @property
     def breaches(self) -> int:
-        wrong = sum(txn.outcome != one.outcome or txn.coordinator_epoch < one.leader_epoch for one, txn in self.pairs)
+        wrong = sum(
+            txn.outcome != decision.outcome or txn.coordinator_epoch < decision.leader_epoch
+            for decision, txn in self.pairs
+        )
         return wrong + len(self.missing) + len(self.extra) + len(self.other_epoch)
 
 
@@ -160,9 +163,9 @@ def refused(state: r.TxnState, following: r.TxnState | None) -> bool:
     )
 
 
-def _same_state(one: r.TxnState, other: r.TxnState) -> bool:
+def _same_state(first: r.TxnState, other: r.TxnState) -> bool:
     fields = ("producer_id", "producer_epoch", "state", "update_timestamp")
-    return all(getattr(one, field) == getattr(other, field) for field in fields)
+    return all(getattr(first, field) == getattr(other, field) for field in fields)
 
 
 def judge_transactions(
@@ -235,16 +238,16 @@ class _TxnJudge:
 
     def run(self, by_place: Mapping[tuple[r.Log, int], list[r.Transaction]]) -> None:
         for place in dict.fromkeys((*by_place, *self._decided)):
-            found = sorted(by_place.get(place, ()), key=_end)
-            torn = self._compare(place, found)
-            for txn in found:
+            transactions = sorted(by_place.get(place, ()), key=_end)
+            torn = self._compare(place, transactions)
+            for txn in transactions:
                 if txn.marker_offset < 0 and not torn:
                     self._open(txn)
-            self._last_word(found)
+            self._last_word(transactions)
 
     # -- decisions against markers -----------------------------------------------------------------------------------
 
-    def _compare(self, place: tuple[r.Log, int], found: list[r.Transaction]) -> bool:
+    def _compare(self, place: tuple[r.Log, int], transactions: list[r.Transaction]) -> bool:
         """Lays decisions beside markers; True when a transaction was found torn.
 
         Of those at the end it is not known whether the other log was read in time to have their counterpart, and what
@@ -255,16 +258,16 @@ class _TxnJudge:
         decided = self._decided.get(place, [])
         if fact is None or (not self._known.whole and not decided):
             return False
-        marked = [txn for txn in found if txn.marker_offset >= 0]
-        best = self._best(decided, marked, fact, found)
-        if best.breaches and (earlier := self._of_another_topic(decided, log, found)):
+        marked = [txn for txn in transactions if txn.marker_offset >= 0]
+        best = self._best(decided, marked, fact, transactions)
+        if best.breaches and (earlier := self._of_another_topic(decided, log, transactions)):
             # The last of them may have been open when the topic was deleted: its markers are in the new one.
-            tried = {count: self._best(decided[count:], marked, fact, found) for count in (earlier, earlier - 1)}
+            tried = {count: self._best(decided[count:], marked, fact, transactions) for count in (earlier, earlier - 1)}
             count = min(tried, key=lambda count: tried[count].breaches)
             if tried[count].breaches < best.breaches:
                 best = tried[count]
                 self._made_again(decided[:count], log)
-        torn = self._tell(best, fact, found)
+        torn = self._tell(best, fact, transactions)
         for decision, txn in best.pairs:
             if txn.outcome == decision.outcome:
                 span = decision.start_timestamp, decision.timestamp
@@ -272,26 +275,28 @@ class _TxnJudge:
         return torn
 
     def _best(
-        self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts, found: list[r.Transaction]
+        self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts, transactions: list[r.Transaction]
     ) -> _Pairing:
         """The pairing with the fewest breaches, over what may be missing at the ends."""
         best, least = _Pairing([], [], [], []), -1
         for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
             known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
             pairs = self._pair(known, written, fact.whole, compacted=fact.cleaned_offset > 0)
-            pairing = self._lawful(pairs, fact, found, read_later=read_later)
+            pairing = self._lawful(pairs, fact, transactions, read_later=read_later)
             if least < 0 or pairing.breaches < least:
                 best, least = pairing, pairing.breaches
             if not least:
                 break
         return best
 
-    def _of_another_topic(self, decided: list[Decision], log: r.Log, found: list[r.Transaction]) -> int:
+    def _of_another_topic(self, decided: list[Decision], log: r.Log, transactions: list[r.Transaction]) -> int:
         """How many of the first decisions may be about a deleted topic of the same name."""
-        for number, one in enumerate(decided):
-            if not one.complete or not self._moments.may_be_of_another_topic(one.complete_timestamp, log.topic):
+        for number, decision in enumerate(decided):
+            if not decision.complete or not self._moments.may_be_of_another_topic(
+                decision.complete_timestamp, log.topic
+            ):
                 return number
-            if _opened(one, found) or _began_before(one, found):
+            if _opened(decision, transactions) or _began_before(decision, transactions):
                 return number
         return len(decided)
 
@@ -319,7 +324,7 @@ class _TxnJudge:
     ) -> bool:
         """Records of a transaction to which another marker gave the other outcome between its start and its end, as
         kafka-transactions.sh does; `last` is the coordinator's marker."""
-        found = [
+        transactions = [
             txn
             for txn in marked
             if txn.marker_offset < last.marker_offset
@@ -329,13 +334,13 @@ class _TxnJudge:
             and txn.start_timestamp >= start
             and txn.producer_epoch in (last.marker_epoch, last.marker_epoch - 1)
         ]
-        for txn in found:
+        for txn in transactions:
             reason = (
                 f"the coordinator decided {last.outcome}, but the marker at offset {txn.marker_offset}, "
                 f"which is not its own, gave these records {txn.outcome}"
             )
             self._report("torn-transaction", txn, reason, transactional_id)
-        return bool(found)
+        return bool(transactions)
 
     def _ends(
         self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts
@@ -351,13 +356,15 @@ class _TxnJudge:
             later += 1
         while later and _written(decided[-later], marked):
             later -= 1
-        likely = sum(last is None or one.timestamp > last.end_timestamp for one in decided[len(decided) - later :])
+        likely = sum(
+            last is None or decision.timestamp > last.end_timestamp for decision in decided[len(decided) - later :]
+        )
         for number in sorted(range(1, later + 1), key=lambda number: abs(number - likely))[:_TRIED]:
             yield number, 0, False
         known = self._last_known(marked)
         for number in range(1, min(len(marked), _TRIED) + 1):
             txn = marked[-number]
-            if self._moments.decided_before(txn, fact, known) or any(_decides(one, txn) for one in decided):
+            if self._moments.decided_before(txn, fact, known) or any(_decides(decision, txn) for decision in decided):
                 break
             yield 0, number, True
 
@@ -393,7 +400,7 @@ class _TxnJudge:
             if best.breaches and of_epoch and pairs is not None:
                 from_start = whole or len(pairs) < len(of_epoch)
                 by_time = _Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), [], [])
-                best = min(best, by_time, key=lambda one: (one.breaches, _misplaced(one.pairs, wanted)))
+                best = min(best, by_time, key=lambda pairing: (pairing.breaches, _misplaced(pairing.pairs, wanted)))
             pairing.pairs.extend(best.pairs)
             pairing.missing.extend(best.missing)
             pairing.extra.extend(best.extra)
@@ -431,7 +438,9 @@ class _TxnJudge:
                 rest.pop(0)
         return _Pairing(pairs, missing, rest, [])
 
-    def _lawful(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction], *, read_later: bool) -> _Pairing:
+    def _lawful(
+        self, pairing: _Pairing, fact: r.LogFacts, transactions: list[r.Transaction], *, read_later: bool
+    ) -> _Pairing:
         """The pairing without decisions and markers that may lawfully have no counterpart. `read_later`: the log was
         read after the coordinator's, so it has the markers of every complete decision, and may have others."""
         certain = [] if fact.cleaned_offset else _after_the_first(pairing)
@@ -439,15 +448,17 @@ class _TxnJudge:
             decision
             for decision in pairing.missing
             if (self._due(decision, fact) or (read_later and decision.complete))
-            and (fact.whole or decision in certain or _opened(decision, found) or _by_hand(decision, found))
+            and (
+                fact.whole or decision in certain or _opened(decision, transactions) or _by_hand(decision, transactions)
+            )
         ]
         extra = pairing.extra if self._known.whole else []
         if read_later:
             known = self._last_known(extra)
             extra = [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
-        return _repaired(pairing._replace(missing=missing, extra=extra), found)
+        return _repaired(pairing._replace(missing=missing, extra=extra), transactions)
 
-    def _tell(self, pairing: _Pairing, fact: r.LogFacts, found: list[r.Transaction]) -> bool:
+    def _tell(self, pairing: _Pairing, fact: r.LogFacts, transactions: list[r.Transaction]) -> bool:
         """Reports what a pairing shows; True when a transaction is torn."""
         torn = bool(pairing.missing)
         for decision, txn in pairing.pairs:
@@ -467,7 +478,7 @@ class _TxnJudge:
         for decision, txn in pairing.other_epoch:
             self._wrong_epoch(decision, txn)
         for decision in pairing.missing:
-            self._missing(decision, fact.log, found)
+            self._missing(decision, fact.log, transactions)
         for txn in pairing.extra:
             self._undecided(txn)
         return torn
@@ -491,13 +502,13 @@ class _TxnJudge:
         reason = f"the coordinator decided with epoch {decision.producer_epoch}, the marker has {txn.marker_epoch}"
         self._report("marker-epoch", txn, reason, decision.transactional_id)
 
-    def _last_word(self, found: list[r.Transaction]) -> None:
+    def _last_word(self, transactions: list[r.Transaction]) -> None:
         """The outcome that a coordinator remembers, whose decision compaction took away, against the last marker of it.
 
         An epoch may have had other transactions before (transaction.version 0 and 1): by the marker's time it is this
         one and, as clocks differ, by the time of its data too.
         """
-        marked = [txn for txn in found if txn.marker_offset >= 0]
+        marked = [txn for txn in transactions if txn.marker_offset >= 0]
         held = self._known.held.get(marked[-1].producer_id) if marked else None
         if not held:
             return
@@ -522,8 +533,8 @@ class _TxnJudge:
         elif txn.marker_epoch == state.producer_epoch and since:
             self._ended_before(marked, txn, state.start_timestamp, state.update_timestamp, state.transactional_id)
 
-    def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction]) -> None:
-        opened = _opened(decision, found)
+    def _missing(self, decision: Decision, log: r.Log, transactions: list[r.Transaction]) -> None:
+        opened = _opened(decision, transactions)
         if opened:
             # Without the id: commands with it would end another transaction of the application.
             reason = (
@@ -612,8 +623,8 @@ class _TxnJudge:
         producer gets them. A marker alone says so too, unless all the ids are known."""
         transactional = {
             producer_id
-            for (_, producer_id), found in by_place.items()
-            if not self._known.whole or any(txn.first_offset >= 0 for txn in found)
+            for (_, producer_id), transactions in by_place.items()
+            if not self._known.whole or any(txn.first_offset >= 0 for txn in transactions)
         }
         for run in runs:
             held = self._known.held.get(run.producer_id, ())
@@ -650,8 +661,8 @@ class _TxnJudge:
     def _offset(self, commit: r.CommittedOffset, txn: r.Transaction, others: Mapping[r.Log, list[str]]) -> None:
         # With transaction.version below 2 an epoch has many transactions, each on partitions of its own, which only the
         # coordinator tells apart; a marker with an epoch above its transaction's belongs to one of them alone.
-        single = txn.marker_epoch > txn.producer_epoch and all(len(found) == 1 for found in others.values())
-        against = [str(log) for log, found in others.items() if single and found[0] != txn.outcome]
+        single = txn.marker_epoch > txn.producer_epoch and all(len(outcomes) == 1 for outcomes in others.values())
+        against = [str(log) for log, outcomes in others.items() if single and outcomes[0] != txn.outcome]
         if (txn.log, txn.producer_id, txn.marker_epoch) in self._torn:
             against.append("the coordinator")
         if against and commit.log.topic == r.CONSUMER_OFFSETS:
@@ -701,7 +712,7 @@ def _owns(state: r.TxnState, txn: r.Transaction) -> bool:
     )
 
 
-def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:
+def _opened(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
     """The open transactions that the decision may be about."""
 
     def ended(txn: r.Transaction) -> bool:
@@ -711,16 +722,16 @@ def _opened(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transa
             return decision.number != 0 and txn.start_timestamp <= decision.timestamp
         return txn.producer_epoch == decision.producer_epoch - 1
 
-    return [txn for txn in found if txn.marker_offset < 0 and ended(txn)]
+    return [txn for txn in transactions if txn.marker_offset < 0 and ended(txn)]
 
 
-def _began_before(decision: Decision, found: Iterable[r.Transaction]) -> bool:
+def _began_before(decision: Decision, transactions: Iterable[r.Transaction]) -> bool:
     """Whether records of the decision's transaction are there, under whatever marker."""
     return decision.data_epoch != r.NONE and any(
         txn.first_offset >= 0
         and txn.producer_epoch == decision.data_epoch
         and txn.start_timestamp <= decision.timestamp
-        for txn in found
+        for txn in transactions
     )
 
 
@@ -729,23 +740,23 @@ def _is_later(decision: Decision, txn: r.Transaction) -> bool:
     return txn.first_offset >= 0 and txn.end_timestamp > decision.completed >= 0
 
 
-def _by_hand(decision: Decision, found: Iterable[r.Transaction]) -> list[r.Transaction]:
+def _by_hand(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
     """The transactions that the decision may be about, ended by a marker with their own epoch where the decision's is
     higher (Admin.abortTransaction knows no other)."""
     return [
         txn
-        for txn in found
+        for txn in transactions
         if txn.marker_offset >= 0
         and txn.producer_epoch == txn.marker_epoch == decision.data_epoch < decision.producer_epoch
         and _is_later(decision, txn)
     ]
 
 
-def _repaired(pairing: _Pairing, found: list[r.Transaction]) -> _Pairing:
+def _repaired(pairing: _Pairing, transactions: list[r.Transaction]) -> _Pairing:
     """The pairing where decisions without a marker have the one that was written by hand."""
     pairs, missing, extra = [*pairing.pairs], [], [*pairing.extra]
     for decision in pairing.missing:
-        by_hand = _by_hand(decision, found)
+        by_hand = _by_hand(decision, transactions)
         if not by_hand:
             missing.append(decision)
             continue
@@ -766,7 +777,7 @@ def _repeats(later: r.Transaction, txn: r.Transaction) -> bool:
 def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
     """As many of the last markers as there are decisions. An ABORT without a decision, after the marker of a decision,
     was written by an administrator's command, which ends hanging transactions."""
-    rest, found = list(marked), []
+    rest, newest = list(marked), []
     for decision in reversed(wanted):
         while (
             len(rest) > 1
@@ -776,8 +787,8 @@ def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list
         ):
             rest.pop()
         if rest:
-            found.append(rest.pop())
-    return found[::-1]
+            newest.append(rest.pop())
+    return newest[::-1]
 
 
 def _by_time(
@@ -815,19 +826,21 @@ def _unpaired(
 ) -> list[Decision]:
     """The decisions without a marker; those before the first marker only where the log goes back as far."""
     paired = {id(decision) for decision, _ in pairs}
-    first = 0 if from_start else next(number for number, one in enumerate(wanted) if id(one) in paired)
-    return [one for one in wanted[first:] if id(one) not in paired]
+    first = 0 if from_start else next(number for number, decision in enumerate(wanted) if id(decision) in paired)
+    return [decision for decision in wanted[first:] if id(decision) not in paired]
 
 
 def _after_the_first(pairing: _Pairing) -> list[Decision]:
     """Decisions without a marker that came after one whose marker is there, so retention did not take theirs."""
-    first = min((one.timestamp for one, txn in pairing.pairs if txn.end_timestamp >= one.timestamp), default=None)
-    return [one for one in pairing.missing if first is not None and first < one.timestamp]
+    first = min(
+        (decision.timestamp for decision, txn in pairing.pairs if txn.end_timestamp >= decision.timestamp), default=None
+    )
+    return [decision for decision in pairing.missing if first is not None and first < decision.timestamp]
 
 
 def _misplaced(pairs: Iterable[tuple[Decision, r.Transaction]], wanted: Sequence[Decision]) -> int:
     """How many markers were, by their clock, written before their decision or after the following one."""
-    until = {id(one): following.timestamp for one, following in pairwise(wanted)}
+    until = {id(decision): following.timestamp for decision, following in pairwise(wanted)}
     return sum(
         not decision.timestamp <= txn.end_timestamp <= until.get(id(decision), r.EVERYTHING) for decision, txn in pairs
     )
@@ -837,7 +850,7 @@ def _may_be_of(txn: r.Transaction, decision: Decision, following: Sequence[Decis
     """Whether the marker was written after the decision, and before the following one, which waits for it."""
     if txn.outcome != decision.outcome or decision.timestamp > txn.end_timestamp + CLOCKS_MS:
         return False
-    return all(txn.end_timestamp <= one.timestamp + CLOCKS_MS for one in following)
+    return all(txn.end_timestamp <= decision.timestamp + CLOCKS_MS for decision in following)
 
 
 def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.Transaction]:

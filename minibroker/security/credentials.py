@@ -40,24 +40,24 @@ ScramCredentials = Mapping[tuple[str, str], ScramCredential]
 
 def users_of_jaas(text: str) -> dict[str, str]:
     """name → password of the ``user_NAME="PASSWORD"`` options of one login module."""
-    found = {}
+    users = {}
     for match in _JAAS_USER.finditer(text):
         quoted = match["quoted"]
-        found[match["name"]] = match["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
-    return found
+        users[match["name"]] = match["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
+    return users
 
 
 def users_of_setting(text: str | None) -> dict[str, str]:
     """name → password of ``NAME:PASSWORD,…``. Raises ConfigError, whose text has no password."""
-    found = {}
+    users = {}
     for number, entry in enumerate((text or "").split(","), start=1):
         if not entry.strip():
             continue
         name, colon, password = entry.strip().partition(":")
         if not colon or not name or not password:
             raise ConfigError(f"minibroker.sasl.users: entry {number} is not NAME:PASSWORD")
-        found[name] = password
-    return found
+        users[name] = password
+    return users
 
 
 def users_of_listener(jaas: Mapping[str, str], listener: str, setting: str | None) -> dict[str, str]:

@@ -133,17 +133,17 @@ def mechanisms(
 
     Raises ConfigError for a mechanism that is unknown or lacks its library.
     """
-    found: dict[str, Callable[[], SaslServer]] = {}
+    servers: dict[str, Callable[[], SaslServer]] = {}
     for name in enabled:
         if name == "PLAIN":
-            found[name] = lambda: PlainSaslServer(users)
+            servers[name] = lambda: PlainSaslServer(users)
         elif name in MECHANISMS:
-            found[name] = _scram(name, users, credentials)
+            servers[name] = _scram(name, users, credentials)
         else:
             raise ConfigError(f"sasl.enabled.mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
-    if not found:
+    if not servers:
         raise ConfigError("sasl.enabled.mechanisms is empty: no client could authenticate")
-    return found
+    return servers
 
 
 def _scram(

@@ -77,10 +77,10 @@ def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
 
 def makes_certificate(settings: Settings) -> bool:
     """Whether no certificate is set, so that one is generated."""
-    given = settings.get("ssl.keystore.location") or (
+    own_certificate = settings.get("ssl.keystore.location") or (
         settings.get("ssl.keystore.key") and settings.get("ssl.keystore.certificate.chain")
     )
-    return not given and settings.get("minibroker.ssl.ca.location") is not None
+    return not own_certificate and settings.get("minibroker.ssl.ca.location") is not None
 
 
 def make_certificate(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:

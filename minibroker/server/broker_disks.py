@@ -51,8 +51,8 @@ class BrokerDisks:
         count = len(options.ports)
         self._share = settings.get_int("minibroker.ephemeral.max.bytes") // count
         self._handles = max(16, default_max_handles() // count)
-        given = _given_node_id(settings, count)
-        self._root, first = "", _FIRST_NODE_ID if given is None else given
+        node_id = _given_node_id(settings, count)
+        self._root, first = "", _FIRST_NODE_ID if node_id is None else node_id
         if not self.in_memory:
             root = options.data_dir
             if root is None:
@@ -62,7 +62,7 @@ class BrokerDisks:
             self._root = os.path.abspath(root)
             _check_layout(self._root, count)
             if count == 1:
-                first = _single_node_id(self._root, given)
+                first = _single_node_id(self._root, node_id)
         self.brokers: list[BrokerDisk] = []
         if count == 1:
             self.brokers.append(self._make(first, self._root))
@@ -116,15 +116,15 @@ def _is_strange(name: str) -> bool:
 def _given_node_id(settings: Settings, count: int) -> int | None:
     """What the settings say; ConfigError where more than one broker would have it."""
     for name in ("node.id", "broker.id"):
-        given = settings.get(name)
-        if given is not None:
+        value = settings.get(name)
+        if value is not None:
             if count > 1:
                 raise ConfigError(f"{name} is for a single broker; several have 1, 2, …")
-            return cast("int", given)
+            return cast("int", value)
     return None
 
 
-def _single_node_id(root: str, given: int | None) -> int:
+def _single_node_id(root: str, wanted: int | None) -> int:
     """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up.
 
     ConfigError when that is not the given one, as Kafka refuses it as well.
@@ -135,12 +135,12 @@ def _single_node_id(root: str, given: int | None) -> int:
                 name, _, value = line.partition("=")
                 node_id = whole_number(value.strip()) if name.strip() == "node.id" else None
                 if node_id is not None:
-                    if given not in (None, node_id):
-                        raise ConfigError(f"data directory {root} is that of node.id {node_id}, not of {given}")
+                    if wanted not in (None, node_id):
+                        raise ConfigError(f"data directory {root} is that of node.id {node_id}, not of {wanted}")
                     return node_id
     except OSError:
         pass
-    return _FIRST_NODE_ID if given is None else given
+    return _FIRST_NODE_ID if wanted is None else wanted
 
 
 def _volume_bytes(path: str) -> tuple[int, int]:

@@ -247,7 +247,9 @@ class Edge:
     def _answer_room(self) -> int:
         if not self.holding and not self.unread:  # as mostly
             return self.limits.queued_max_response_bytes
-        held = sum(one.held for one in self.holding) + sum(one.unsent for one in self.unread)
+        held = sum(connection.held for connection in self.holding) + sum(
+            connection.unsent for connection in self.unread
+        )
         return max(0, self.limits.queued_max_response_bytes - held)
 
     def _watch_unread(self) -> None:

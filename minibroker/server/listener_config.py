@@ -64,7 +64,7 @@ def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, 
 
 
 def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
-    found: dict[str, tuple[str, int]] = {}
+    addresses: dict[str, tuple[str, int]] = {}
     for text in str(settings.get(key) or "").split(","):
         if not text.strip():
             continue
@@ -76,20 +76,20 @@ def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
         name = name.upper()
         if name == "CONTROLLER":
             continue
-        if name in found:
+        if name in addresses:
             raise ConfigError(f"{key}: {name} is there twice")
-        found[name] = parsed
-    return found
+        addresses[name] = parsed
+    return addresses
 
 
 def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
     """By listener, as listener.security.protocol.map has them."""
-    found = {}
+    protocols = {}
     for text in str(settings.get("listener.security.protocol.map") or "").split(","):
         name, colon, protocol = text.strip().upper().partition(":")
         if name != "CONTROLLER" and colon:
-            found[name] = protocol_named(protocol, name)
-    return found
+            protocols[name] = protocol_named(protocol, name)
+    return protocols
 
 
 def advertised_by_port(
@@ -97,12 +97,12 @@ def advertised_by_port(
 ) -> Mapping[int, tuple[str, int]]:
     """Port that a client connected to → (host, port) that it is given; the host "" stands for the address it connected
     to."""
-    told: dict[int, tuple[str, int]] = {}
+    addresses: dict[int, tuple[str, int]] = {}
     for listener, at in zip(declared, bound, strict=False):
         host, port = at.getsockname()[:2]
         open_to_all = listener.protocol.tls or host in ("0.0.0.0", "::")
-        told[port] = listener.advertised or ("" if open_to_all else host, port)
-    return told
+        addresses[port] = listener.advertised or ("" if open_to_all else host, port)
+    return addresses
 
 
 def told_outside(
@@ -111,12 +111,12 @@ def told_outside(
     """For each socket the address given to clients on other machines. name: this machine's name, used if nothing else
     is set."""
     advertised = advertised_by_port(declared, bound)
-    found = []
+    addresses = []
     for at in bound:
         own, port = at.getsockname()[:2]
         host, port = advertised.get(port, (own, port))
-        found.append((name if host in ("", "0.0.0.0", "::") else host, port))
-    return found
+        addresses.append((name if host in ("", "0.0.0.0", "::") else host, port))
+    return addresses
 
 
 @functools.cache

@@ -66,12 +66,12 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     # As text it would be encoded by a codec whose import is a hundredth of a start.
     name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ListenError(f"host {host!r} has no address: {error.strerror or error}") from None
     # localhost is often both; clients that try 127.0.0.1 first are the rule.
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    family, _, _, _, address = found[0]
+    addresses.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, address = addresses[0]
     return family, address
 
 

@@ -158,15 +158,17 @@ class Service:
 
     def _make_certificate(self) -> None:
         """Where none was given; at the start, because it writes a file."""
-        found = [one.tls for one in (self._security, *self._declared_securities) if one.tls is not None]
-        if not found:
+        contexts = [
+            security.tls for security in (self._security, *self._declared_securities) if security.tls is not None
+        ]
+        if not contexts:
             return
         from minibroker.security.tls import make_certificate, makes_certificate
 
         if makes_certificate(self.settings):
             advertised = [listener.advertised[0] for listener in self._declared if listener.advertised is not None]
             hosts = [*_OWN_NAMES, socket.gethostname(), self.options.host, *advertised]
-            make_certificate(found[0], self.settings, [host for host in hosts if host not in _EVERYWHERE])
+            make_certificate(contexts[0], self.settings, [host for host in hosts if host not in _EVERYWHERE])
 
     def _bind(self) -> None:
         backlog = self.settings.get_int("socket.listen.backlog.size")
@@ -369,8 +371,8 @@ def _securities(
     Raises ConfigError."""
     protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
     listeners = [(listener.name, listener.protocol) for listener in declared]
-    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], credentials)
-    return found, other
+    *for_listeners, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], credentials)
+    return for_listeners, other
 
 
 def _meter(broker: Broker) -> Meter:
@@ -381,12 +383,12 @@ def _meter(broker: Broker) -> Meter:
 
 def _with_data_dir(options: Options, settings: Settings) -> Options:
     """log.dirs, or log.dir, where no directory was given and none is excluded."""
-    given = settings.get("log.dirs") or settings.get("log.dir")
-    if given is None or options.data_dir is not None or options.ephemeral:
+    directory = settings.get("log.dirs") or settings.get("log.dir")
+    if directory is None or options.data_dir is not None or options.ephemeral:
         return options
-    if "," in str(given):
-        raise ConfigError(f"log.dirs names one directory here, not {given!r}")
-    return replace(options, data_dir=str(given))
+    if "," in str(directory):
+        raise ConfigError(f"log.dirs names one directory here, not {directory!r}")
+    return replace(options, data_dir=str(directory))
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

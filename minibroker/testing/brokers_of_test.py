@@ -63,11 +63,11 @@ class BrokersOfTest:
 
     def waits(self) -> list[tuple[str, list[str]]]:
         """Bootstrap servers of each broker, and what it waits for."""
-        found = []
+        lines = []
         for broker in (*self._lent, *RUNNING):
             with suppress(Exception):  # it stops now, or was killed
-                found.append((broker.bootstrap_servers, broker.control.waits()))
-        return found
+                lines.append((broker.bootstrap_servers, broker.control.waits()))
+        return lines
 
     def begin_call(self) -> None:
         """The test function is about to run: rules that are set already belong to its fixtures."""
@@ -87,9 +87,9 @@ class BrokersOfTest:
 
     def exchanges(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """Bootstrap servers and this test's exchanges of each broker that records them."""
-        found = [(broker.bootstrap_servers, broker.control.exchanges(_KEPT)) for broker in self._lent]
+        exchanges = [(broker.bootstrap_servers, broker.control.exchanges(_KEPT)) for broker in self._lent]
         own = [(broker.bootstrap_servers, self._own(broker)) for broker in RUNNING if broker.records_exchanges]
-        return found + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
+        return exchanges + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
 
     def changed(self) -> None:
         """There are brokers of the test, or none any more."""

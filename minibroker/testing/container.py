@@ -110,8 +110,8 @@ class MinibrokerContainer(DockerContainer, Controlled):
 
     def _copy_start_script(self) -> None:
         alias = next(iter(self._network_aliases or []), None) or "$(hostname)"
-        told = f"HOST://{self.get_bootstrap_server()},NETWORK://{alias}:{NETWORK_PORT}"
-        script = f"export KAFKA_ADVERTISED_LISTENERS={told}\nexec /etc/kafka/docker/run\n".encode()
+        advertised = f"HOST://{self.get_bootstrap_server()},NETWORK://{alias}:{NETWORK_PORT}"
+        script = f"export KAFKA_ADVERTISED_LISTENERS={advertised}\nexec /etc/kafka/docker/run\n".encode()
         files = {_START_SCRIPT: script}
         if self._setup is not None:
             files = {_SETUP: Path(self._setup.path).read_bytes(), **files}  # the script last: the broker waits for it

@@ -58,13 +58,13 @@ def _is_notable(exchange: Exchange) -> bool:
 
 def line(exchange: Exchange) -> str:
     """One exchange, with the first reason why it was refused."""
-    told = f"{clock(exchange['time_ms'])} {exchange['client_id'] or '-'} {exchange['api']}"
+    text = f"{clock(exchange['time_ms'])} {exchange['client_id'] or '-'} {exchange['api']}"
     why = exchange["reasons"] or exchange["errors"]
     if why:
-        told += f": {why[0]}" + (f" (and {len(why) - 1} more)" if len(why) > 1 else "")
+        text += f": {why[0]}" + (f" (and {len(why) - 1} more)" if len(why) > 1 else "")
     if exchange["fault"]:
-        told += f" [fault {exchange['fault']}]"
+        text += f" [fault {exchange['fault']}]"
     if exchange["outcome"] not in ("answered", "waiting"):
-        told += f" [{exchange['outcome']}]"
-    told = printable(told)
-    return told if len(told) <= _WIDTH else told[: _WIDTH - 1] + "…"
+        text += f" [{exchange['outcome']}]"
+    text = printable(text)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"

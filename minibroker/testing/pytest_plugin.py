@@ -211,14 +211,14 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     for marker in reversed(list(request.node.iter_markers(MARKER))):
         if marker.args:
             raise pytest.UsageError(f"the marker {MARKER} takes keyword arguments only")
-        given = dict(marker.kwargs)
-        given.pop("faults", None)
-        settings.update(given.pop("config", {}))
-        unknown = given.keys() - set(_NAMES)
+        keywords = dict(marker.kwargs)
+        keywords.pop("faults", None)
+        settings.update(keywords.pop("config", {}))
+        unknown = keywords.keys() - set(_NAMES)
         if unknown:
             name = min(unknown)
             raise pytest.UsageError(f"the marker {MARKER} has no {name!r}{near(name, (*_NAMES, 'config', 'faults'))}")
-        options.update(given)
+        options.update(keywords)
     return _with(options, settings)
 
 

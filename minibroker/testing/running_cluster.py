@@ -58,8 +58,8 @@ class RunningCluster:
         """The last refused requests of all running brokers, oldest first, each with its reason."""
 
         def collect(cluster: Cluster) -> list[Refusal]:
-            found = [refusal for broker in cluster.brokers.values() for refusal in broker.refusals]
-            return sorted(found, key=lambda refusal: refusal.time_ms)
+            refusals = [refusal for broker in cluster.brokers.values() for refusal in broker.refusals]
+            return sorted(refusals, key=lambda refusal: refusal.time_ms)
 
         refusals: list[Refusal] = self.run(collect)
         return refusals
@@ -125,15 +125,15 @@ class RunningCluster:
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """Node id of the leader; None while there is none."""
-        found: int | None = self.run(lambda cluster: cluster.image.leader_of(topic, partition))
-        return found
+        node_id: int | None = self.run(lambda cluster: cluster.image.leader_of(topic, partition))
+        return node_id
 
     def isr(self, topic: str, partition: int = 0) -> list[int]:
         """Node ids in sync; empty when the partition does not exist."""
 
         def isr(cluster: Cluster) -> list[int]:
-            found = cluster.image.partition(topic, partition)
-            return [] if found is None else sorted(found.isr)
+            state = cluster.image.partition(topic, partition)
+            return [] if state is None else sorted(state.isr)
 
         ids: list[int] = self.run(isr)
         return ids
@@ -144,8 +144,8 @@ class RunningCluster:
 
     def coordinator(self, kind: CoordinatorType, key: str) -> int | None:
         """Node id of the coordinator of a ``"transaction"`` id or a ``"group"``."""
-        found: int | None = self.run(lambda cluster: cluster.coordinator(kind, key))
-        return found
+        node_id: int | None = self.run(lambda cluster: cluster.coordinator(kind, key))
+        return node_id
 
     def move_coordinator(self, kind: CoordinatorType, key: str, to: int) -> None:
         """Make broker `to` the coordinator of a transactional id or a group."""

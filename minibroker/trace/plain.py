@@ -81,10 +81,10 @@ def batches(records: Any) -> list[dict[str, int]]:
     """The headers of record batches."""
     buffers = records if isinstance(records, list) else [records]
     data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-    found = []
+    rows = []
     try:
         for _, b in iter_batches(data):
-            found.append(
+            rows.append(
                 {
                     "base_offset": b.base_offset,
                     "records": b.last_offset_delta + 1,
@@ -96,8 +96,8 @@ def batches(records: Any) -> list[dict[str, int]]:
                 }
             )
     except CorruptBatch:
-        found.append({"unreadable_bytes": len(data)})
-    return found
+        rows.append({"unreadable_bytes": len(data)})
+    return rows
 
 
 def refusals(response: Message | None) -> list[str]:

@@ -60,13 +60,13 @@ def _frame(trace: TracebackType | None, function: Any) -> tuple[int, dict[str, A
     return None
 
 
-def _field(fields: dict[int, list[tuple[str, int]]], line: int, left: int) -> str:
+def _field(fields: dict[int, list[tuple[str, int]]], line: int, smallest_rest: int) -> str:
     """The field of a line that does not fit into the bytes left; the nearest line above that has fields counts."""
     while line > 0 and line not in fields:
         line -= 1
     candidates = fields.get(line) or [("?", 0)]
     for path, size in candidates:
-        left -= size
-        if left < 0:
+        smallest_rest -= size
+        if smallest_rest < 0:
             return path
     return candidates[-1][0]

@@ -45,14 +45,14 @@ def varint(buf: Buffer, pos: int) -> tuple[int, int]:
     return (n, pos + 1) if n < 0x80 else more(buf, n, pos + 1)
 
 
-def bad_length(n: int, left: int, smallest: int = 1) -> Broken:
+def bad_length(n: int, available: int, smallest: int = 1) -> Broken:
     """Why a length (−1 for null) was refused; ``smallest`` is the least bytes an element takes."""
     if n == -1:
         return Broken("is null, which this version does not allow")
     if n < 0:
         return Broken(f"length {n}")
-    if n * smallest > left:
-        return Broken(f"length {n}, but {left} bytes are left")
+    if n * smallest > available:
+        return Broken(f"length {n}, but {available} bytes are left")
     return Broken(f"length {n} is above {MAX_STRING}")
 
 

@@ -206,7 +206,7 @@ def decode_metadata_record(value: bytes) -> Message | None:
         raise Malformed(f"a metadata record of {len(value)} bytes ends within its frame") from None
     if frame != _FRAME_VERSION:
         raise Malformed(f"a metadata record with frame version {frame}, expected 1")
-    found = _TYPES.get(kind)
-    if found is None:
+    record_type = _TYPES.get(kind)
+    if record_type is None:
         return None
-    return found.decode(value, version, position)
+    return record_type.decode(value, version, position)

@@ -18,17 +18,19 @@ HAS_ANNOTATIONLIB = sys.version_info >= (3, 14)
 def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
     """The annotations of a class body as text: Python 3.14 keeps them as a function (PEP 649), older ones as a dict."""
     if "__annotations__" in namespace or not HAS_ANNOTATIONLIB:
-        found: dict[str, object] = namespace.get("__annotations__", {})
+        annotations: dict[str, object] = namespace.get("__annotations__", {})
     else:
         annotationlib = import_module("annotationlib")
         annotate = annotationlib.get_annotate_from_class_namespace(namespace)
         if annotate is None:
             return {}
-        found = annotationlib.call_annotate_function(annotate, annotationlib.Format.STRING)
-    for name, value in found.items():
+        annotations = annotationlib.call_annotate_function(annotate, annotationlib.Format.STRING)
+    for name, value in annotations.items():
         if not isinstance(value, str) and not name.startswith("__"):
             raise TypeError(f"{namespace['__qualname__']}.{name}: put `from __future__ import annotations` on top")
-    return {name: text for name, text in found.items() if isinstance(text, str) and not text.startswith("ClassVar")}
+    return {
+        name: text for name, text in annotations.items() if isinstance(text, str) and not text.startswith("ClassVar")
+    }
 
 
 @dataclass_transform(kw_only_default=True, eq_default=True, field_specifiers=(f,))
@@ -102,13 +104,13 @@ def named_by(kind: type[Struct], entity: str) -> str | None:
 @cache
 def lists_about(message: type[Struct], kind: type[Struct], entities: tuple[str, ...]) -> tuple[str, ...]:
     """The lists of `kind`, `message` itself or a struct in it, each of whose items is about one of these entities."""
-    found = []
+    names = []
     for field in kind.__fields__:
         item = struct_of(message, field)
         about = entities_of(item) if item is not None else (field.entity,)
         if field.array and not set(about).isdisjoint(entities):
-            found.append(field.name)
-    return tuple(found)
+            names.append(field.name)
+    return tuple(names)
 
 
 @cache

@@ -197,8 +197,8 @@ def plan(log: PartitionLog, work: Work, now_ms: int) -> Plan:
     segments = [segment for segment in log.segments if segment.base_offset < work.upper_bound]
     aborted: list[AbortedTxn] = []
     for segment in log.segments:
-        found, complete = segment.txn_index.collect(log.segments[0].base_offset, work.upper_bound)
-        aborted += found
+        entries, complete = segment.txn_index.collect(log.segments[0].base_offset, work.upper_bound)
+        aborted += entries
         if complete:
             break
     return Plan(log.disk, log.path, log.config, segments, work, log.producers.last_records(), aborted, now_ms)

@@ -53,8 +53,8 @@ Offsets = dict[tuple[str, int], int]
 
 def partition_of(name: str) -> tuple[str, int] | None:
     """Topic and partition of a directory's name; None for another name."""
-    found = _PARTITION_DIR.fullmatch(name)
-    return None if found is None else (found["topic"], int(found["partition"]))
+    match = _PARTITION_DIR.fullmatch(name)
+    return None if match is None else (match["topic"], int(match["partition"]))
 
 
 def topic_of(name: str) -> str:
@@ -185,12 +185,12 @@ class DataDirectory:
 
     def partitions(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory that holds a partition, without Kafka's metadata log."""
-        found = []
+        places = []
         for name in self.disk.list():
             place = partition_of(name)
             if place is not None and place[0] != CLUSTER_METADATA and self.disk.is_dir(name):
-                found.append(place)
-        return found
+                places.append(place)
+        return places
 
     def open_log(
         self,
@@ -267,13 +267,13 @@ class DataDirectory:
         first write. never_compacted: topics of whose records compaction takes none. Call it before any log is opened,
         because opening repairs the files."""
         reader = DiskReader(self.disk)
-        found = []
+        losses = []
         for key in sorted({*self.partitions(), *held}):
             reached = {name: self._on_file[name][key] for name in CHECKPOINTS if key in self._on_file[name]}
             compacted = key[0] not in never_compacted or key in self.cleaner_offsets
             path = self.partition_path(*key)
-            found += lost_of_partition(reader, path, reached, clean=self.clean, compacted=compacted)
-        return found
+            losses += lost_of_partition(reader, path, reached, clean=self.clean, compacted=compacted)
+        return losses
 
     def remove_deleted(self) -> None:
         """Removes directories that were renamed for deletion."""
@@ -424,14 +424,14 @@ def _identity(
         raise WrongDirectory(f"{META_FILE} is of node {meta['node.id']}, this is node {node_id}")
     if cluster_id is not None and meta["cluster.id"] != cluster_id:
         raise WrongDirectory(f"{META_FILE} is of cluster {meta['cluster.id']}, this is cluster {cluster_id}")
-    found = meta.get(LAYOUT_KEY, KAFKA_LAYOUT)
-    if found != layout:
+    stored = meta.get(LAYOUT_KEY, KAFKA_LAYOUT)
+    if stored != layout:
         from minibroker_storage.transaction_layout import is_bound
 
         if is_bound(disk):
             raise WrongDirectory(
-                f"{META_FILE}: this directory was made with the transaction state layout {found!r} and cannot be opened"
-                f" with {layout!r}"
+                f"{META_FILE}: this directory was made with the transaction state layout {stored!r} and cannot be"
+                f" opened with {layout!r}"
             )
         meta[LAYOUT_KEY] = layout
         _write_identity(disk, meta)

@@ -26,13 +26,13 @@ _ID_BYTES = 16
 @cache
 def _types(topic: str) -> dict[int, tuple[type[Data], type[Data]]]:
     """Record type -> key and value class. Type 0 is a transactional id in one topic, an old offset in the other."""
-    found: dict[int, tuple[type[Data], type[Data]]] = {}
+    types: dict[int, tuple[type[Data], type[Data]]] = {}
     for name, key in vars(coordinator_records).items():
         number = getattr(key, "__record_type__", None)
         if number is None or not name.endswith("Key") or (name == "TransactionLogKey") != (topic == TRANSACTIONS):
             continue
-        found[number] = (key, getattr(coordinator_records, name.removesuffix("Key") + "Value"))
-    return found
+        types[number] = (key, getattr(coordinator_records, name.removesuffix("Key") + "Value"))
+    return types
 
 
 class CoordinatorRecord(NamedTuple):

@@ -201,24 +201,24 @@ class FaultyDisk:
         count = choices.randrange(len(self._changes) + 1) if choices is not None else 0
         for change in self._changes[:count]:
             _apply(names, change)
-        found = FaultyDisk()
+        disk = FaultyDisk()
         survivors: dict[int, _Inode] = {}
         for path, inode in names.items():
             if any(parent not in names for parent in _parents(path)):
                 continue  # a name is lost with its directory
             if inode is None:
-                found._names[path] = None
+                disk._names[path] = None
             else:
-                found._names[path] = survivors.setdefault(id(inode), _Inode(inode.survivor(choices)))
-        found._safe_names = dict(found._names)
-        return found
+                disk._names[path] = survivors.setdefault(id(inode), _Inode(inode.survivor(choices)))
+        disk._safe_names = dict(disk._names)
+        return disk
 
     def after_kill(self) -> FaultyDisk:
         """The disk after a kill of the process, which takes nothing that was written."""
-        found = FaultyDisk()
-        found._names = {path: inode and _Inode(bytes(inode.data)) for path, inode in self._names.items()}
-        found._safe_names = dict(found._names)
-        return found
+        disk = FaultyDisk()
+        disk._names = {path: inode and _Inode(bytes(inode.data)) for path, inode in self._names.items()}
+        disk._safe_names = dict(disk._names)
+        return disk
 
     def unsynced_cuts(self) -> list[str]:
         """Files that were truncated since their last sync."""

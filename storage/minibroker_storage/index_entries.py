@@ -123,6 +123,6 @@ class IndexCheck:
         """The faults found; `whole`: the log was read to its end, so entries that are left have no batch."""
         if whole:
             self._faults += [(self._offsets, self._offsets.fault(n, None)) for n in self._by_position.values()]
-            left = sorted(number for numbers in self._by_offset.values() for number in numbers)
-            self._faults += [(self._times, self._times.fault(number, None)) for number in left]
+            unread = sorted(number for numbers in self._by_offset.values() for number in numbers)
+            self._faults += [(self._times, self._times.fault(number, None)) for number in unread]
         return self._faults

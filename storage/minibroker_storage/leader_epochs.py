@@ -102,8 +102,8 @@ class LeaderEpochCache:
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         higher = bisect_right(self._epochs, epoch)
-        found = epoch if higher == 0 else self._epochs[higher - 1]
-        return found, self._starts[higher]
+        found_epoch = epoch if higher == 0 else self._epochs[higher - 1]
+        return found_epoch, self._starts[higher]
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """Drop epochs that begin at or after `end_offset`; True when the cache changed."""

@@ -344,7 +344,7 @@ class PartitionLog:
 
     def last_aborted(self, most: int) -> list[AbortedTxn]:
         """The aborted transactions whose markers come last, at most so many, in marker order."""
-        newest = (one for segment in reversed(self.segments) for one in reversed(segment.txn_index))
+        newest = (aborted for segment in reversed(self.segments) for aborted in reversed(segment.txn_index))
         return [*islice(newest, most)][::-1]
 
     def bytes_between(self, offset: int, bound: int) -> int:
@@ -356,15 +356,15 @@ class PartitionLog:
         """The first record below ``bound`` with a timestamp (ms) at or above the given one. Raises TakesLong where
         ``pace`` ends the search; fit for another thread."""
         with storage_errors():
-            found = reading.offset_for_timestamp(self._segments, self.log_start_offset, timestamp, pace)
-        return found if found is not None and found.offset < bound else None
+            first = reading.offset_for_timestamp(self._segments, self.log_start_offset, timestamp, pace)
+        return first if first is not None and first.offset < bound else None
 
     def max_timestamp_offset(self, bound: int, pace: Pace = UNHURRIED) -> TimestampOffset | None:
         """The record with the largest timestamp, when it is below ``bound``. Raises TakesLong where ``pace`` ends the
         search; fit for another thread."""
         with storage_errors():
-            found = reading.max_timestamp_offset(self._segments, pace)
-        return found if found is not None and found.offset < bound else None
+            newest = reading.max_timestamp_offset(self._segments, pace)
+        return newest if newest is not None and newest.offset < bound else None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= ``epoch``, its exclusive end); (-1, -1) when unknown (KIP-101)."""

@@ -120,12 +120,12 @@ def lost_of_partition(
         there = f"its log ends at {end}"
     else:
         there = "it has no log" if sizes else "its directory is missing or empty"
-    found = [
+    losses = [
         Lost(checkpoint, f"{directory} reached offset {offset}", there, directory, offset)
         for checkpoint, offset in reached.items()
         if offset > end
     ]
-    found += [
+    losses += [
         Lost(join(directory, name), "by its name that it is a log file", "it is a directory", directory, usable=False)
         for name in sorted(entries.keys() - sizes.keys())
         if _LOG.fullmatch(name)
@@ -135,30 +135,30 @@ def lost_of_partition(
             continue
         base = int(name[:20])
         if name.endswith(SNAPSHOT_SUFFIX) and base > end:
-            found.append(Lost(join(directory, name), f"the log reached offset {base}", there, directory, base))
+            losses.append(Lost(join(directory, name), f"the log reached offset {base}", there, directory, base))
         elif _INDEX.fullmatch(name) and base not in bases and base >= end:
             # An index below the end belongs to a segment whose removal a crash interrupted.
             said = f"a log file began at offset {base}"
-            found.append(Lost(join(directory, name), said, "there is none", directory, base))
+            losses.append(Lost(join(directory, name), said, "there is none", directory, base))
     if not any(name.endswith(_UNFINISHED) for name in sizes):
         for base, following in pairwise(bases):
             if following <= reached.get(RECOVERY_POINT, 0):
                 lost = list(_lost_of_segment(reader, directory, base, sizes))
-                found += lost or ([] if compacted else _missing_segments(reader, directory, base, following, sizes))
+                losses += lost or ([] if compacted else _missing_segments(reader, directory, base, following, sizes))
     if clean:
-        return [*found, *(_missing_snapshot(reader, directory, bases, sizes, end) if bases else ())]
-    return _with_causes(reader, directory, bases, found, synced_is_lost=end < reached.get(RECOVERY_POINT, 0))
+        return [*losses, *(_missing_snapshot(reader, directory, bases, sizes, end) if bases else ())]
+    return _with_causes(reader, directory, bases, losses, synced_is_lost=end < reached.get(RECOVERY_POINT, 0))
 
 
 def _with_causes(
-    reader: DirectoryReader, directory: str, bases: list[int], found: list[Lost], *, synced_is_lost: bool
+    reader: DirectoryReader, directory: str, bases: list[int], losses: list[Lost], *, synced_is_lost: bool
 ) -> list[Lost]:
     """What is missing at the end of a log of a directory that was not closed, with its cause."""
     cause, lawful = UNSYNCED, True
-    if found and synced_is_lost:
+    if losses and synced_is_lost:
         lawful = bool(bases) and may_be_of_a_copy(reader, join(directory, f"{bases[-1]:020d}.log"), RECOVERY_POINT)
         cause = COPIED if lawful else SYNCED
-    return [one._replace(cause=cause, lawful=lawful) if one.offset >= 0 else one for one in found]
+    return [loss._replace(cause=cause, lawful=lawful) if loss.offset >= 0 else loss for loss in losses]
 
 
 def may_be_of_a_copy(reader: DirectoryReader, earlier: str, later: str) -> bool:

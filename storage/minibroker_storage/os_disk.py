@@ -412,9 +412,9 @@ class OsLock:
             _lock_first_byte(file)
         except OSError:
             file.seek(1)
-            found = file.read(200).decode(errors="replace")
+            locked_by = file.read(200).decode(errors="replace")
             file.close()
-            raise Locked(path, found) from None
+            raise Locked(path, locked_by) from None
         try:
             with _Errors(path):
                 file.seek(0)

@@ -54,17 +54,17 @@ def claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[st
     file = join(path, FILE_NAME)
     if disk.exists(file):
         try:
-            found = decode_partition_metadata(disk.read_bytes(file), file)
+            stored = decode_partition_metadata(disk.read_bytes(file), file)
         except MalformedFile as error:
             if clean or topic_id == NO_TOPIC_ID:
                 raise
             warnings.append(f"{error}; written anew, as the file was not synced before the crash")
         else:
-            if topic_id not in (NO_TOPIC_ID, found):
+            if topic_id not in (NO_TOPIC_ID, stored):
                 raise ApiError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{file} holds topic id {found.hex()}, expected {topic_id.hex()}"
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{file} holds topic id {stored.hex()}, expected {topic_id.hex()}"
                 )
-            return found
+            return stored
     if topic_id != NO_TOPIC_ID:
         disk.write_atomic(file, encode_partition_metadata(topic_id), sync=False)
     return topic_id

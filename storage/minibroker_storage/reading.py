@@ -41,10 +41,10 @@ def read(
     if offset >= bound:
         return ReadResult(offset)
     for segment in segments.from_offset(offset):
-        found = segment.find(offset)
-        if found is None:
+        at = segment.find(offset)
+        if at is None:
             continue  # a gap: compaction, or the segment ends before the offset
-        position, first_size = found
+        position, first_size = at
         end = end_position(segments, segment, bound, log_end_offset)
         limit = max(max_bytes, first_size) if min_one_message else max_bytes
         n = min(end - position, limit)
@@ -57,9 +57,9 @@ def read(
 def batch_start(segments: Segments, offset: int) -> int:
     """Base offset of the first batch that reaches ``offset``; ``offset`` where there is none."""
     for segment in segments.from_offset(offset):
-        found = segment.find(offset)
-        if found is not None:
-            return int.from_bytes(segment.log.pread(_BASE_OFFSET_BYTES, found.position), "big", signed=True)
+        at = segment.find(offset)
+        if at is not None:
+            return int.from_bytes(segment.log.pread(_BASE_OFFSET_BYTES, at.position), "big", signed=True)
     return offset
 
 
@@ -72,8 +72,8 @@ def end_position(segments: Segments, segment: Segment, bound: int, log_end_offse
         return segment.size
     if bound <= segment.base_offset:
         return 0
-    found = segment.find(bound)
-    return segment.size if found is None else found.position
+    at = segment.find(bound)
+    return segment.size if at is None else at.position
 
 
 def bytes_between(segments: Segments, log_end_offset: int, offset: int, bound: int) -> int:
@@ -86,8 +86,8 @@ def bytes_between(segments: Segments, log_end_offset: int, offset: int, bound: i
             break
         end = end_position(segments, segment, bound, log_end_offset)
         if i == 0:
-            found = segment.find(offset)
-            total += end - found.position if found is not None and found.position < end else 0
+            at = segment.find(offset)
+            total += end - at.position if at is not None and at.position < end else 0
         else:
             total += end
     return total
@@ -99,7 +99,7 @@ def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadRe
     if result.base_offset < 0:
         return []
     upper: int | None = None
-    found: list[AbortedTxn] = []
+    entries: list[AbortedTxn] = []
     for segment in segments.from_offset(result.base_offset):
         if upper is None:
             upper = segment.offset_index.upper_bound(result.position + len(result.records))
@@ -108,10 +108,10 @@ def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadRe
             if upper is None:
                 upper = log_end_offset
         some, complete = segment.txn_index.collect(result.fetch_offset, upper)
-        found += some
+        entries += some
         if complete:
             break
-    return found
+    return entries
 
 
 class TimestampOffset(NamedTuple):
@@ -128,9 +128,9 @@ def offset_for_timestamp(
     """The first record at or after the log start with a timestamp at or above the given one."""
     for segment in segments.all:
         if segment.size and segment.largest_timestamp >= timestamp:
-            found = _search(segment, log_start_offset, timestamp, pace)
-            if found is not None:
-                return found
+            first = _search(segment, log_start_offset, timestamp, pace)
+            if first is not None:
+                return first
     return None
 
 
@@ -140,9 +140,9 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
     for position, header in segment.headers(start):
         if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
             continue
-        for offset, found in each_timestamp(segment.read_batch(position, header), 0, header, pace):
-            if found >= timestamp and offset >= log_start_offset:
-                return TimestampOffset(offset, found, header.partition_leader_epoch)
+        for offset, record_timestamp in each_timestamp(segment.read_batch(position, header), 0, header, pace):
+            if record_timestamp >= timestamp and offset >= log_start_offset:
+                return TimestampOffset(offset, record_timestamp, header.partition_leader_epoch)
     return None
 
 
@@ -157,8 +157,8 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
             best = segment
     if best is None:
         return None
-    found = best.find(best.offset_of_max_timestamp)
-    batch = None if found is None else next(best.headers(found.position), None)
+    at = best.find(best.offset_of_max_timestamp)
+    batch = None if at is None else next(best.headers(at.position), None)
     if batch is None:
         return None
     position, header = batch

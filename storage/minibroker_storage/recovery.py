@@ -55,8 +55,8 @@ class Loaded:
 
 def control_record(records: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> ControlRecord | None:
     """The record of the control batch at ``position``; None when compaction took it."""
-    found = decode_records(records, position, header)
-    return parse_control(found[0]) if found else None
+    decoded = decode_records(records, position, header)
+    return parse_control(decoded[0]) if decoded else None
 
 
 def _control(segment: Segment, position: int, data: bytes, header: BatchHeader) -> ControlRecord | None:
@@ -254,8 +254,8 @@ class _Check:
         try:
             for position, header in segment.headers():
                 if header.base_offset < next_offset:
-                    found = f"offset {header.base_offset}, expected {next_offset} or up"
-                    raise CorruptBatch(f"{segment.log.path}: at byte {position}: {found}")
+                    problem = f"offset {header.base_offset}, expected {next_offset} or up"
+                    raise CorruptBatch(f"{segment.log.path}: at byte {position}: {problem}")
                 data = segment.read_batch(position, header)
                 control = _control(segment, position, data, header) if header.is_control else None
                 completed = producers.replay(header, control, self.now_ms)
@@ -367,10 +367,10 @@ def _bases_for_snapshots(segments: Segments, end_offset: int) -> Sequence[int]:
 
 
 def _replay(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int, now_ms: int) -> None:
-    found = segment.find(start)
-    if found is None:
+    at = segment.find(start)
+    if at is None:
         return
-    for position, header in segment.headers(found.position):
+    for position, header in segment.headers(at.position):
         if header.base_offset >= end_offset:
             return
         control = None

@@ -57,15 +57,15 @@ def _oldest(
 ) -> list[Segment]:
     """The segments at the start of the log, up to the first for which ``lets_go(segment, base offset of the next)`` is
     False."""
-    found: list[Segment] = []
+    oldest: list[Segment] = []
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else None
         end = log.log_end_offset if following is None else following
         empty_last = following is None and not segment.size
         if empty_last or end > log.high_watermark or not lets_go(segment, following):
             break
-        found.append(segment)
-    return found
+        oldest.append(segment)
+    return oldest
 
 
 def _youngest(segment: Segment) -> int:

@@ -315,9 +315,9 @@ class Segment:
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch from the one that holds ``offset`` on."""
-        found = self.find(offset)
-        if found is not None:
-            self.cut(found.position, offset)
+        at = self.find(offset)
+        if at is not None:
+            self.cut(at.position, offset)
 
     def cut(self, position: int, offset: int) -> None:
         """Drops all bytes from ``position`` on, the first of which belong to the batch holding ``offset``."""

@@ -89,13 +89,13 @@ class TxnIndex:
 
         Complete once an entry's last stable offset reaches the bound: nothing that ends later began below it.
         """
-        found = []
+        entries = []
         for entry in self._entries[bisect_left(self._last_offsets, fetch_offset) :]:
             if entry.first_offset < upper_bound:
-                found.append(entry)
+                entries.append(entry)
             if entry.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return entries, True
+        return entries, False
 
     def __iter__(self) -> Iterator[AbortedTxn]:
         return iter(self._entries)

@@ -152,17 +152,17 @@ def _unassigned(header: BatchHeader) -> ApiError:
 
 def _whole_message_at(records: Buffer, pos: int) -> bool:
     """Whether a whole message or batch begins at `pos`; CORRUPT_MESSAGE when its length or magic is impossible."""
-    left = len(records) - pos
-    if left < LOG_OVERHEAD:
+    available = len(records) - pos
+    if available < LOG_OVERHEAD:
         return False
     length = int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True)
     if length < _SMALLEST_MESSAGE:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} at position {pos}")
-    if left < _SIZE_UP_TO_MAGIC:
+    if available < _SIZE_UP_TO_MAGIC:
         return False
     if records[pos + _SIZE_UP_TO_MAGIC - 1] > MAGIC:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {records[pos + _SIZE_UP_TO_MAGIC - 1]} at position {pos}")
-    return left >= LOG_OVERHEAD + length
+    return available >= LOG_OVERHEAD + length
 
 
 def validate_and_assign(
@@ -526,9 +526,9 @@ def _assign_trusted(
     records: Buffer, base_offset: int, now_ms: int, leader_epoch: int, config: LogConfig
 ) -> ValidatedBatches:
     if type(records) is bytearray and len(records) >= HEADER_SIZE and not config.stamps_append_time:
-        one = _assign_one_trusted(records, base_offset, leader_epoch, config)
-        if one is not None:
-            return one
+        batches = _assign_one_trusted(records, base_offset, leader_epoch, config)
+        if batches is not None:
+            return batches
     if len(records) > config.segment_bytes:
         raise _does_not_fit(len(records), config)
     append_time = config.stamps_append_time

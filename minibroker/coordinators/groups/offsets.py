@@ -83,7 +83,7 @@ class OffsetStore:
 
     def pending_offsets(self, group_id: str) -> Iterator[tuple[TopicPartition, Offset]]:
         """What open transactions hold of a group."""
-        producer_ids = {one for owners in self._open.get(group_id, {}).values() for one in owners}
+        producer_ids = {owner for owners in self._open.get(group_id, {}).values() for owner in owners}
         for producer_id in sorted(producer_ids):
             yield from self._pending[producer_id][group_id].items()
 

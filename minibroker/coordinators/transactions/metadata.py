@@ -22,10 +22,10 @@ TopicPartition = tuple[str, int]
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Topics and their partitions in order, as requests and records have them."""
-    found: dict[str, list[int]] = {}
+    indexes: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        found.setdefault(topic, []).append(index)
-    return found
+        indexes.setdefault(topic, []).append(index)
+    return indexes
 
 
 class ProducerIdAndEpoch(NamedTuple):

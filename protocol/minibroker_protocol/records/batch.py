@@ -77,11 +77,11 @@ def _compiled_crc32c() -> Callable[[Buffer], int] | None:
     """
     package = PathFinder.find_spec("crc32c")
     places = package.submodule_search_locations if package else None
-    found = PathFinder.find_spec("crc32c._crc32c", list(places)) if places else None
-    if found is None or not isinstance(found.loader, ExtensionFileLoader):
+    spec = PathFinder.find_spec("crc32c._crc32c", list(places)) if places else None
+    if spec is None or not isinstance(spec.loader, ExtensionFileLoader):
         return None
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
     function: Callable[[Buffer], int] | None = getattr(module, "crc32c", None)
     return function
 
@@ -168,8 +168,10 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     except struct.error:
         if len(buf) - pos > MAGIC_OFFSET and buf[pos + MAGIC_OFFSET] in (0, 1):
             return _old_header(buf, pos)
-        left = max(len(buf) - pos, 0)
-        raise CorruptBatch(f"record batch v2: {left} bytes at position {pos}, a header has {HEADER_SIZE}") from None
+        available = max(len(buf) - pos, 0)
+        raise CorruptBatch(
+            f"record batch v2: {available} bytes at position {pos}, a header has {HEADER_SIZE}"
+        ) from None
     if header.magic != MAGIC:
         if header.magic in (0, 1):
             return _old_header(buf, pos)
@@ -180,10 +182,12 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def _old_header(buf: Buffer, pos: int) -> BatchHeader:
-    magic, left = buf[pos + MAGIC_OFFSET], len(buf) - pos
+    magic, available = buf[pos + MAGIC_OFFSET], len(buf) - pos
     smallest = _OLD_SIZES[magic]
-    if left < smallest:
-        raise CorruptBatch(f"message of magic {magic}: {left} bytes at position {pos}, the smallest has {smallest}")
+    if available < smallest:
+        raise CorruptBatch(
+            f"message of magic {magic}: {available} bytes at position {pos}, the smallest has {smallest}"
+        )
     offset, length, crc, _, attributes = _OLD_HEAD.unpack_from(buf, pos)
     if length < smallest - LOG_OVERHEAD:
         raise CorruptBatch(f"message of magic {magic}: its length is {length} at position {pos}")

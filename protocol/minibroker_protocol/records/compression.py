@@ -148,17 +148,17 @@ def _gzip_compress(data: Buffer, level: int, pace: Pace) -> bytes:
 def _gzip_decompress(data: Buffer, max_bytes: int, pace: Pace) -> bytes:
     """Bytes after the end are ignored unless they begin another member, as Java's GZIPInputStream does."""
     out: list[bytes] = []
-    left = max_bytes
+    allowed = max_bytes
     rest: Buffer = data
     while not out or (len(rest) > _IGNORED_AFTER_GZIP and _begins_member(rest)):
         engine = zlib.decompressobj(wbits=31)
         while not engine.eof:
             try:
-                chunk = engine.decompress(rest, min(left + 1, _PIECE))
+                chunk = engine.decompress(rest, min(allowed + 1, _PIECE))
             except zlib.error as exc:
                 raise _undecodable("gzip", exc) from None
-            left -= len(chunk)
-            if left < 0:
+            allowed -= len(chunk)
+            if allowed < 0:
                 raise _too_large("gzip", max_bytes)
             out.append(chunk)
             rest = engine.unconsumed_tail
@@ -209,7 +209,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     if len(view) < len(_XERIAL_HEADER):
         raise _undecodable("snappy", "xerial header is cut off")
     out: list[bytes] = []
-    left, pos = max_bytes, len(_XERIAL_HEADER)
+    allowed, pos = max_bytes, len(_XERIAL_HEADER)
     while pos < len(view):
         if view[pos : pos + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # concatenated streams
             pos += len(_XERIAL_HEADER)
@@ -220,18 +220,18 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
         pos += 4
         if not 0 <= n <= len(view) - pos:
             raise _undecodable("snappy", f"block of {n} bytes with {len(view) - pos} left")
-        block = _snappy_block(view[pos : pos + n], left, max_bytes)
+        block = _snappy_block(view[pos : pos + n], allowed, max_bytes)
         out.append(block)
-        left -= len(block)
+        allowed -= len(block)
         pos += n
     return b"".join(out)
 
 
-def _snappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
+def _snappy_block(block: memoryview, allowed: int, max_bytes: int) -> bytes:
     snappy = _cramjam().snappy
     try:
         size = snappy.decompress_raw_len(block)
-        if size > left:
+        if size > allowed:
             raise _too_large("snappy", max_bytes)
         out = bytearray(size)
         n = snappy.decompress_raw_into(block, out) if size or len(block) != 1 else 0

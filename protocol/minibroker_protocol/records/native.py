@@ -33,6 +33,6 @@ def native_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: i
     if _native is None or low > _MOST or high < -_MOST - 1:
         return None
     limit = min(limit, index + _AT_ONCE)
-    found = _native.run(data, p, index, limit, max(low, -_MOST - 1), min(high, _MOST), alike)
-    records = found[0]
-    return Run(*found) if records and (records >= _SHORTEST or records == limit - index) else None
+    fields = _native.run(data, p, index, limit, max(low, -_MOST - 1), min(high, _MOST), alike)
+    records = fields[0]
+    return Run(*fields) if records and (records >= _SHORTEST or records == limit - index) else None

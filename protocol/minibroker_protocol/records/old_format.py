@@ -70,18 +70,18 @@ def old_records(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> l
         raise InvalidRecords(f"message at offset {header.last_offset}: zstd is not of its format")
     if header.compression == Compression.LZ4 and header.magic == 0:
         value = _with_right_checksum(value)
-    found = list(_inner(decompress(header.compression, value, max_bytes), header))
-    if not found:
+    records = list(_inner(decompress(header.compression, value, max_bytes), header))
+    if not records:
         raise InvalidRecords(f"message at offset {header.last_offset}: compressed, and there is no message in it")
     if header.magic == 0:
-        return found
-    last, base = found[-1].offset, 0
+        return records
+    last, base = records[-1].offset, 0
     # Some versions of librdkafka wrote wrappers with offset 0, which an uncompressed broker's log may hold.
     if header.last_offset:
         base = header.last_offset - last
         if base < 0:
             raise InvalidRecords(f"message at offset {header.last_offset}: the last one in it has offset {last}")
-    return [record._replace(offset=base + record.offset) for record in found]
+    return [record._replace(offset=base + record.offset) for record in records]
 
 
 def _inner(data: bytes, wrapper: BatchHeader) -> Iterator[OldRecord]:

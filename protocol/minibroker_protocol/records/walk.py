@@ -138,8 +138,8 @@ def _premature_end(index: int, count: int) -> InvalidRecords:
     return InvalidRecords(f"record batch v2: records end within record {index} of {count}")
 
 
-def _wrong_size(index: int, declared: int, left: int) -> InvalidRecords:
-    return InvalidRecords(f"record batch v2: record {index}: size {declared} with {left} bytes left")
+def _wrong_size(index: int, declared: int, available: int) -> InvalidRecords:
+    return InvalidRecords(f"record batch v2: record {index}: size {declared} with {available} bytes left")
 
 
 def _wrong_end(index: int, stop: int, p: int) -> InvalidRecords:
@@ -280,14 +280,14 @@ class _Walking:
         """Go on to record number `limit`, one after the other."""
         data, p, low, high, null_keys = self.data, self.position, self.low, self.high, self.null_keys
         best, best_index = self.best, self.best_index
-        one, longer, end = _ONE_BYTE, _LONGER, len(data)
+        one_byte, longer, end = _ONE_BYTE, _LONGER, len(data)
         i = start = self.index
         try:
             for i in range(start, limit):
                 # Varints are read in place, not by a call: without runs this is the most expensive loop of a produce
                 # request. One byte is looked up; two bytes with a value that is not negative (c << 6: zig-zag halves
                 # it) come next.
-                n = one[data[p]]
+                n = one_byte[data[p]]
                 if n < longer:
                     p += 1
                 elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
@@ -299,7 +299,7 @@ class _Walking:
                 if n < 0 or stop > end:
                     raise _wrong_size(i, n, end - p)
                 p += 1  # attributes, unused
-                n = one[data[p]]
+                n = one_byte[data[p]]
                 if n < longer:
                     p += 1
                 else:
@@ -308,7 +308,7 @@ class _Walking:
                     best, best_index = n, i
                 if (n < low or n > high) and self.base + n != NO_TIMESTAMP:
                     self.walk.bad_timestamps.append((i, as_int64(self.base + n)))
-                n = one[data[p]]
+                n = one_byte[data[p]]
                 if n < longer:
                     p += 1
                 elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
@@ -320,7 +320,7 @@ class _Walking:
                     if self.consecutive and not self.walk.bad_timestamps and not null_keys:
                         raise OffsetsNotConsecutive(f"record batch v2: record {i}: offset delta {n}")
                     self.walk.consecutive = False
-                n = one[data[p]]
+                n = one_byte[data[p]]
                 if n < longer:
                     p += 1
                 else:
@@ -329,7 +329,7 @@ class _Walking:
                     p += n
                 elif null_keys is not None:
                     null_keys.append(i)
-                n = one[data[p]]
+                n = one_byte[data[p]]
                 if n < longer:
                     p += 1
                 elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:

@@ -439,21 +439,21 @@ class ClassicGroup:
         group.protocol_name = value.protocol
         group.leader_id = value.leader
         group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
-        for told in value.members:
-            protocols: Protocols = () if value.protocol is None else ((value.protocol, bytes(told.subscription)),)
+        for stored in value.members:
+            protocols: Protocols = () if value.protocol is None else ((value.protocol, bytes(stored.subscription)),)
             group.add(
                 ClassicMember(
-                    told.member_id,
-                    group_instance_id=told.group_instance_id,
-                    client_id=told.client_id,
-                    client_host=told.client_host,
+                    stored.member_id,
+                    group_instance_id=stored.group_instance_id,
+                    client_id=stored.client_id,
+                    client_host=stored.client_host,
                     rebalance_timeout_ms=(
-                        told.session_timeout if told.rebalance_timeout == -1 else told.rebalance_timeout
+                        stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
                     ),
-                    session_timeout_ms=told.session_timeout,
+                    session_timeout_ms=stored.session_timeout,
                     protocol_type=value.protocol_type,
                     protocols=protocols,
-                    assignment=bytes(told.assignment),
+                    assignment=bytes(stored.assignment),
                 )
             )
         group.protocol_type = value.protocol_type or None

@@ -14,10 +14,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 def protocols_of(request: JoinGroupRequest) -> Protocols:
     """Each name once, the first one counts: protocols are counted by members."""
-    found: dict[str, bytes] = {}
+    protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
-        found.setdefault(protocol.name, bytes(protocol.metadata))
-    return tuple(found.items())
+        protocols.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(protocols.items())
 
 
 @dataclass(slots=True, eq=False)

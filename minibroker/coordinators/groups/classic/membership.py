@@ -100,10 +100,10 @@ class Membership:
         group.check_alive()
         responses = [self._leave_one(group, member) for member in request.members]
         response = m.LeaveGroupResponse(members=responses)
-        left = [r.member_id or r.group_instance_id or "" for r in responses if r.error_code == ErrorCode.NONE]
-        if not left:
+        removed = [r.member_id or r.group_instance_id or "" for r in responses if r.error_code == ErrorCode.NONE]
+        if not removed:
             return CoordinatorResult(response)
-        follows = self._rebalance.after_removal(group, f"left: {', '.join(left)}")
+        follows = self._rebalance.after_removal(group, f"left: {', '.join(removed)}")
         return CoordinatorResult(response, follows.records)
 
     def _leave_one(self, group: ClassicGroup, who: m.LeaveGroupRequest.MemberIdentity) -> MemberResponse:
@@ -140,9 +140,9 @@ def _check_sync(group: ClassicGroup, request: m.SyncGroupRequest) -> ClassicMemb
     group.check_alive()
     member = group.validate_member(request.member_id, request.group_instance_id, "SyncGroup")
     group.check_generation(request.generation_id)
-    for told, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
-        if told is not None and known is not None and told != known:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {told}")
+    for named, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+        if named is not None and known is not None and named != known:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {named}")
     if group.state is GroupState.PREPARING_REBALANCE:
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} gathers its members anew")
     if group.state is GroupState.EMPTY:

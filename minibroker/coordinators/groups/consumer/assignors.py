@@ -76,9 +76,9 @@ def _uniform_alike(members: Sequence[Candidate], counts: Mapping[bytes, int]) ->
                     del free[topic_id, partition]
                     kept.append((topic_id, partition))
         room[member.member_id] = quota - len(kept)
-    left = iter(free)
+    unassigned = iter(free)
     for member_id, kept in keep.items():
-        kept += [next(left) for _ in range(room[member_id])]
+        kept += [next(unassigned) for _ in range(room[member_id])]
     return {member_id: _by_topic(kept) for member_id, kept in keep.items()}
 
 

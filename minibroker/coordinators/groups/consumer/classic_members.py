@@ -92,15 +92,15 @@ class ClassicMembers:
         change = Change(client, group, self._env.image(), group)
         member = self._member(change, request, member_id)
         try:
-            told = read_subscription(bytes(request.protocols[0].metadata))
+            subscription = read_subscription(bytes(request.protocols[0].metadata))
         except Malformed as error:
             raise ApiError(self._env.config().unreadable_subscription, str(error)) from None
         updated = replace(
             member,
             instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
-            rack_id=member.rack_id if told.rack_id is None else told.rack_id,
+            rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
-            subscribed_topic_names=tuple(sorted(set(told.topics))),
+            subscribed_topic_names=tuple(sorted(set(subscription.topics))),
             client_id=client.client_id,
             client_host=client.client_host,
             classic=ClassicMemberMetadata(
@@ -111,7 +111,7 @@ class ClassicMembers:
                 ],
             ),
         )
-        owned = by_id({topic.topic: topic.partitions for topic in told.owned_partitions}, self._env.image())
+        owned = by_id({topic.topic: topic.partitions for topic in subscription.owned_partitions}, self._env.image())
         _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
         change.take_effect()
         response = m.JoinGroupResponse(
@@ -152,9 +152,11 @@ class ClassicMembers:
         member (group.consumer.assignment.interval.ms). Raises ApiError with the refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         name = protocols_of(member)[0][0]
-        for told, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
-            if told is not None and told != known:
-                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {told}")
+        for named, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
+            if named is not None and named != known:
+                raise ApiError(
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {named}"
+                )
         if group.target_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer target")

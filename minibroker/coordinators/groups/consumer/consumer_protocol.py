@@ -36,10 +36,10 @@ def read_assignment(blob: bytes, image: MetadataImage) -> dict[bytes, frozenset[
     """Partitions by topic id; an empty blob and deleted topics assign nothing. Raises Malformed, CustomAssignor."""
     if not blob:
         return {}
-    told = ConsumerProtocolAssignment.decode(blob, version_of(blob), 2)
-    if told.user_data:
+    assignment = ConsumerProtocolAssignment.decode(blob, version_of(blob), 2)
+    if assignment.user_data:
         raise CustomAssignor
-    return by_id({topic.topic: topic.partitions for topic in told.assigned_partitions}, image)
+    return by_id({topic.topic: topic.partitions for topic in assignment.assigned_partitions}, image)
 
 
 def by_id(topics: Mapping[str, Any], image: MetadataImage) -> dict[bytes, frozenset[int]]:

@@ -60,22 +60,22 @@ class Expressions:
     def follow(self, change: Change, before: str, now: str) -> Subscribed:
         """A heartbeat of a member whose expression was `before` and is `now`. Raises INVALID_REGULAR_EXPRESSION."""
         group, uses = change.group, change.group.expression_uses
-        found, is_new = Subscribed.AS_BEFORE, False
+        subscribed, is_new = Subscribed.AS_BEFORE, False
         if before != now:
-            found = Subscribed.CHANGED
+            subscribed = Subscribed.CHANGED
             if uses[before] == 1:
                 change.records.append(records.regular_expression_tombstone(group.group_id, before))
             if not now or (now in group.expressions and uses[now]):
-                found = Subscribed.RESOLVED
+                subscribed = Subscribed.RESOLVED
             elif not uses[now]:
                 _matching(now, change.image)
                 is_new = True
         if is_new or uses:
             wanted = frozenset(e for e in {*uses, now} if e and uses[e] + (e == now) - (e == before) > 0)
             if wanted and group.group_id not in self._asked and self._due(group, wanted, change.image, is_new):
-                asked = _Wanted(group.group_id, wanted, change.client.may_describe)
-                change.effects.append(partial(self._ask, asked))
-        return found
+                resolution = _Wanted(group.group_id, wanted, change.client.may_describe)
+                change.effects.append(partial(self._ask, resolution))
+        return subscribed
 
     def _due(self, group: ConsumerGroup, wanted: frozenset[str], image: MetadataImage, is_new: bool) -> bool:
         if not group.expressions:

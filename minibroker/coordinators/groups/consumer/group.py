@@ -97,10 +97,10 @@ class ConsumerGroup:
 
     def member(self, member_id: str) -> ConsumerMember:
         """Raises UNKNOWN_MEMBER_ID."""
-        found = self.members.get(member_id)
-        if found is None:
+        member = self.members.get(member_id)
+        if member is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return found
+        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)

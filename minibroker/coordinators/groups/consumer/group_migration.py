@@ -74,7 +74,7 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
     for classic in group.members.values():
         try:
             blob = classic.metadata(group.protocol_name or classic.protocols[0][0])
-            told = read_subscription(blob)
+            subscription = read_subscription(blob)
             target = read_assignment(classic.assignment, image)
         except Malformed as error:
             log.debug("group %s: %s", group.group_id, error)
@@ -82,7 +82,7 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
         except CustomAssignor:
             raise _cannot_upgrade(group, _CUSTOM) from None
         targets[classic.member_id] = target
-        members.append(_native(classic, told.topics, told.rack_id, epoch, target))
+        members.append(_native(classic, subscription.topics, subscription.rack_id, epoch, target))
     result = group.tombstones()
     result += [records.member_metadata(group.group_id, member) for member in members]
     topics = {name for member in members for name in member.subscribed_topic_names}
@@ -136,13 +136,13 @@ def _native(
 def can_downgrade(env: Environment, group: ConsumerGroup, leaving: ConsumerMember) -> bool:
     """Whether only classic members are left after `leaving` has left."""
     config = env.config()
-    left = [member for member in group.members.values() if member.member_id != leaving.member_id]
+    remaining = [member for member in group.members.values() if member.member_id != leaving.member_id]
     return (
-        bool(left)
+        bool(remaining)
         and config.consumer_migration_policy in _DOWNGRADES
-        and len(left) <= config.max_size
+        and len(remaining) <= config.max_size
         and not leaving.uses_classic_protocol
-        and all(member.uses_classic_protocol for member in left)
+        and all(member.uses_classic_protocol for member in remaining)
     )
 
 

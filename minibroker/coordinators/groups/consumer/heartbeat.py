@@ -308,16 +308,16 @@ class HeartbeatDecisions:
         for member in members:
             self.cancel(group_id, member.member_id)
             result += records.member_tombstones(group_id, member.member_id)
-        left = [member for member in group.members.values() if member.member_id not in gone]
-        wanted = {member.subscribed_topic_regex for member in left}
+        remaining = [member for member in group.members.values() if member.member_id not in gone]
+        wanted = {member.subscribed_topic_regex for member in remaining}
         result += [
             records.regular_expression_tombstone(group_id, expression)
             for expression in group.expressions
             if expression not in wanted
         ]
-        topics, epoch = group.subscribed_topics(left, group.expressions), group.group_epoch + 1
+        topics, epoch = group.subscribed_topics(remaining, group.expressions), group.group_epoch + 1
         result.append(records.group_epoch(group_id, epoch, metadata_hash(self._env.image(), topics)))
-        if not left and self._env.config().empty_group_is_assigned:
+        if not remaining and self._env.config().empty_group_is_assigned:
             result.append(records.target_epoch(group_id, epoch, self._env.now_ms()))
             self._held.discard(group_id)
         return result

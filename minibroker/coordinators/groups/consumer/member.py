@@ -68,10 +68,10 @@ class ConsumerMember:
     @property
     def owned(self) -> Assigned:
         """Partitions that it was assigned and has not confirmed as revoked (as ConsumerGroupDescribe lists them)."""
-        found = dict(self.assigned)
+        owned = dict(self.assigned)
         for topic_id, epochs in self.pending_revocation.items():
-            found[topic_id] = {**found.get(topic_id, {}), **epochs}
-        return found
+            owned[topic_id] = {**owned.get(topic_id, {}), **epochs}
+        return owned
 
     def reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == epoch

@@ -264,9 +264,9 @@ def _described(group: ConsumerGroup, member: ConsumerMember, image: MetadataImag
 
 def _assignment(partitions: Mapping[bytes, Any], image: MetadataImage) -> _Assignment:
     """Topics that are gone are left out."""
-    told = []
+    topics = []
     for topic_id, numbers in partitions.items():
         topic = image.topic_by_id(topic_id)
         if topic is not None:
-            told.append(_TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers)))
-    return _Assignment(topic_partitions=told)
+            topics.append(_TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers)))
+    return _Assignment(topic_partitions=topics)
