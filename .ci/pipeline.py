@@ -126,10 +126,10 @@ class Workplace:
 
     @property
     def wheel(self) -> Path:
-        found = sorted(self.dist.glob("*-none-any.whl"))
-        if not found:
+        wheels = sorted(self.dist.glob("*-none-any.whl"))
+        if not wheels:
             raise Failed("there is no wheel: the part `wheel` has not built one")
-        return found[0]
+        return wheels[0]
 
     def environment(self, **changes: str) -> dict[str, str]:
         """This process's environment with an empty home, the Python that runs this in front of all others, and nothing
@@ -143,11 +143,11 @@ class Workplace:
     @property
     def results(self) -> Path:
         """For files of results, which every user may write."""
-        found = self.directory / "results"
-        if not found.exists():
-            found.mkdir()
-            found.chmod(0o777)
-        return found
+        directory = self.directory / "results"
+        if not directory.exists():
+            directory.mkdir()
+            directory.chmod(0o777)
+        return directory
 
     def run(
         self,
@@ -170,25 +170,25 @@ class Workplace:
             start_new_session=os.name == "posix",
             **as_user(user),
         )
-        left = max(1.0, self.deadline - time.monotonic())
+        seconds_left = max(1.0, self.deadline - time.monotonic())
         try:
-            code = process.wait(left if seconds is None else min(left, seconds))
+            code = process.wait(seconds_left if seconds is None else min(seconds_left, seconds))
         except subprocess.TimeoutExpired:
             end_group(process)
             raise Failed(
-                "far over its budget" if seconds is None or left < seconds else f"took {seconds:.0f} s"
+                "far over its budget" if seconds is None or seconds_left < seconds else f"took {seconds:.0f} s"
             ) from None
         if code:
             raise Failed(f"exit code {code}")
 
     def install(self, python: Path, *what: str, seconds: float = INSTALL_SECONDS, **changes: str) -> None:
         """pip install, begun again when a download hangs or breaks."""
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 self.run(python, "-m", "pip", "install", "-q", *what, seconds=seconds, **changes)
                 break
             except Failed:
-                if not left or time.monotonic() > self.deadline:
+                if not tries_left or time.monotonic() > self.deadline:
                     raise
 
 
@@ -354,9 +354,9 @@ def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
     venv = place.directory / name
     place.run(python, "-m", "venv", venv)
     path = str(scripts(venv))
-    found = [compiler for compiler in COMPILERS if shutil.which(compiler, path=path)]
-    if found:
-        raise Failed(f"the environment is not bare, it has {found}")
+    compilers = [compiler for compiler in COMPILERS if shutil.which(compiler, path=path)]
+    if compilers:
+        raise Failed(f"the environment is not bare, it has {compilers}")
     place.install(scripts(venv) / "python", "--only-binary=:all:", str(place.wheel), PATH=path)
     # What `minibroker demo` asks for where it is missing: pip adds the extra to the minibroker that is installed.
     place.install(scripts(venv) / "python", "--only-binary=:all:", "minibroker[demo]", PATH=path)
@@ -421,7 +421,7 @@ def elsewhere(place: Workplace) -> None:
     place.run(base, "-m", "venv", root / "an environment", **writable)
     python = scripts(root / "an environment") / "python"
     # What the clone's own environment has, which the README's commands made, need not be fetched again.
-    installed = [str(found) for found in programs(place).parent.glob("[Ll]ib/**/site-packages")]
+    installed = [str(path) for path in programs(place).parent.glob("[Ll]ib/**/site-packages")]
     own = next((root / "an environment").glob("[Ll]ib/**/site-packages"))
     (own / "clone.pth").write_text("\n".join(installed) + "\n")
     place.install(python, "--no-deps", "-e", str(tree), **writable)
@@ -524,11 +524,11 @@ def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool
 
 def tests_of(results: Path) -> dict[str, list[ElementTree.Element]]:
     """By its name every run of a test."""
-    found: dict[str, list[ElementTree.Element]] = {}
+    cases: dict[str, list[ElementTree.Element]] = {}
     for case in ElementTree.parse(results).iter("testcase") if results.exists() else ():
         if case.get("name"):  # none: how a worker's end is noted, beside the test that it ended in
-            found.setdefault(f"{case.get('classname')}.{case.get('name')}", []).append(case)
-    return found
+            cases.setdefault(f"{case.get('classname')}.{case.get('name')}", []).append(case)
+    return cases
 
 
 def has_failed(case: ElementTree.Element) -> bool:

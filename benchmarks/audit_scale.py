@@ -163,7 +163,7 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, 
             out = f"{path}-tables" if batches else None
             plan = Plan(files, tuple(listed.facts), tuple(listed.parts), str(path), depth=depth, out=out)
             started, used = time.monotonic(), cpu_seconds()
-            figures, found, _ = SparkAudit(spark, plan).run()
+            figures, findings, _ = SparkAudit(spark, plan).run()
             seconds, cpu = time.monotonic() - started, cpu_seconds() - used
             row: dict[str, Any] = {
                 "data": path.name,
@@ -176,7 +176,7 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, 
                 "batches": figures.batches,
                 "records": figures.records,
                 "runs": figures.runs,
-                "findings": len(found),
+                "findings": len(findings),
                 "seconds": round(seconds, 2),
                 "cpu_seconds": round(cpu, 2),
                 "mb_per_s": round(plan.bytes / 1e6 / seconds),

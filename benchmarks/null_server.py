@@ -64,9 +64,9 @@ def null_server() -> Measured:
         assert server.stdout
         connection = Connection(server.stdout.readline().strip())
         frame = produce_frame("bench", [RECORD_BYTES], now_ms())
-        found = measure(connection, frame, server.pid, decode=False)
+        measured = measure(connection, frame, server.pid, decode=False)
         connection.close()
-        return found
+        return measured
     finally:
         server.kill()
         server.communicate()

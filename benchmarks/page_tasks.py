@@ -144,7 +144,7 @@ def traced(chromium: Browser, place: Path, title: str) -> Iterator[Page]:
     file = place / "tasks.json"
     chromium.start_tracing(page=tab, path=file, categories=CATEGORIES)
     yield tab
-    shown = [tab.locator(one).inner_text() for one in ("#now", "#transactions-count", "#partitions-count")]
+    shown = [tab.locator(selector).inner_text() for selector in ("#now", "#transactions-count", "#partitions-count")]
     tab.evaluate(f"performance.mark({MARK!r})")
     chromium.stop_tracing()
     tab.close()
@@ -155,30 +155,30 @@ def traced(chromium: Browser, place: Path, title: str) -> Iterator[Page]:
 def tasks_of(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Each task of the page's main thread, followed by the events in it. Chromium has other pages, such as that of its
     address bar, in processes of their own."""
-    (thread,) = {(one["pid"], one["tid"]) for one in events if one["name"] == MARK}
-    completed = [one for one in events if one["ph"] == "X" and (one["pid"], one["tid"]) == thread]
+    (thread,) = {(event["pid"], event["tid"]) for event in events if event["name"] == MARK}
+    completed = [event for event in events if event["ph"] == "X" and (event["pid"], event["tid"]) == thread]
     tasks: list[list[dict[str, Any]]] = []
-    for one in sorted(completed, key=lambda one: (one["ts"], -one["dur"])):
-        if tasks and one["ts"] < tasks[-1][0]["ts"] + tasks[-1][0]["dur"]:
-            tasks[-1].append(one)
-        elif one["name"] == "ThreadControllerImpl::RunTask":
-            tasks.append([one])
+    for event in sorted(completed, key=lambda event: (event["ts"], -event["dur"])):
+        if tasks and event["ts"] < tasks[-1][0]["ts"] + tasks[-1][0]["dur"]:
+            tasks[-1].append(event)
+        elif event["name"] == "ThreadControllerImpl::RunTask":
+            tasks.append([event])
     return tasks
 
 
 def took(task: list[dict[str, Any]], field: str) -> float:
     """ms. The developer tools, by which the page is driven, copy the loaded file: this does not count."""
-    copies = sum(one.get(field, 0) for one in task if one["name"] == COPY)
+    copies = sum(event.get(field, 0) for event in task if event["name"] == COPY)
     return float(task[0].get(field, 0) - copies) / 1000
 
 
 def report(tasks: list[list[dict[str, Any]]]) -> None:
-    print(f"  {len(tasks)} tasks, {sum(took(one, 'tdur') for one in tasks) / 1000:.1f} s of processor time")
+    print(f"  {len(tasks)} tasks, {sum(took(task, 'tdur') for task in tasks) / 1000:.1f} s of processor time")
     for field, name in (("tdur", "processor"), ("dur", "wall")):
-        longest = sorted((took(one, field) for one in tasks), reverse=True)[:10]
-        print(f"  longest by {name} time, ms:", " ".join(f"{one:.1f}" for one in longest))
+        longest = sorted((took(task, field) for task in tasks), reverse=True)[:10]
+        print(f"  longest by {name} time, ms:", " ".join(f"{ms:.1f}" for ms in longest))
     begun = tasks[0][0]["ts"]
-    for task in sorted(tasks, key=lambda one: took(one, "tdur"), reverse=True)[:EXPLAINED]:
+    for task in sorted(tasks, key=lambda task: took(task, "tdur"), reverse=True)[:EXPLAINED]:
         parts = ", ".join(f"{name} {used / 1000:.1f}" for name, used in parts_of(task).most_common(5))
         print(f"  {took(task, 'tdur'):.1f} ms at {(task[0]['ts'] - begun) / 1e6:.1f} s: {parts}")
 
@@ -187,13 +187,13 @@ def parts_of(task: list[dict[str, Any]]) -> Counter[str]:
     """Processor time in µs by the name of the event, without that of the events in it."""
     used: Counter[str] = Counter()
     around: list[dict[str, Any]] = []
-    for one in task:
-        while around and around[-1]["ts"] + around[-1]["dur"] <= one["ts"]:
+    for event in task:
+        while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
             around.pop()
         if around:
-            used[around[-1]["name"]] -= one.get("tdur", 0)
-        used[one["name"]] += one.get("tdur", 0)
-        around.append(one)
+            used[around[-1]["name"]] -= event.get("tdur", 0)
+        used[event["name"]] += event.get("tdur", 0)
+        around.append(event)
     del used[COPY]
     return used
 

@@ -137,7 +137,8 @@ def main() -> int:
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{options.label}.md").write_text(page, encoding="utf-8")
     bars = {
-        figure: {name: median(found) for name, found in values.items() if found} for figure, values in series.items()
+        figure: {name: median(measurements) for name, measurements in values.items() if measurements}
+        for figure, values in series.items()
     }
     plot = bar_plot("Medians; each group has a scale of its own", bars)
     (HERE / "results" / f"{options.label}.svg").write_text(plot, encoding="utf-8")

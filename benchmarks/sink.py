@@ -77,14 +77,14 @@ def main() -> None:
                 if round_number:  # the first warms up
                     seconds[name].append(round(time.perf_counter() - begun, 2))
     spark.stop()
-    found: dict[str, Any] = {"rows": arguments.rows, "bytes": arguments.bytes}
+    report: dict[str, Any] = {"rows": arguments.rows, "bytes": arguments.bytes}
     for name, runs in seconds.items():
         median = statistics.median(runs)
         megabytes = arguments.rows * arguments.bytes / 1e6
         rate = {"rows_s": round(arguments.rows / median), "mb_s": round(megabytes / median, 1)}
-        found[name] = {"seconds": runs, "median": median, **rate}
-    found["ratio"] = round(found["exactly_once"]["median"] / found["spark"]["median"], 2)
-    print(json.dumps(found))
+        report[name] = {"seconds": runs, "median": median, **rate}
+    report["ratio"] = round(report["exactly_once"]["median"] / report["spark"]["median"], 2)
+    print(json.dumps(report))
 
 
 def _create(bootstrap: str, name: str) -> None:

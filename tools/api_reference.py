@@ -89,8 +89,8 @@ def _default(known: Field[Any]) -> object:
 def _class(kind: type) -> str:
     lines = [f"### {kind.__name__}", "", _text(kind), ""]
     if "__init__" in vars(kind) and kind.__name__ == "Minibroker":
-        given = _signature(kind.__init__)  # type: ignore[misc]
-        lines += [f"`{kind.__name__}{given}`", ""]
+        signature = _signature(kind.__init__)  # type: ignore[misc]
+        lines += [f"`{kind.__name__}{signature}`", ""]
     if is_dataclass(kind):
         return "\n".join([*lines, *(f"- `{field.name}`: `{field.type}`" for field in fields(kind))]) + "\n"
     from minibroker.control.client import State
@@ -109,18 +109,18 @@ def _class(kind: type) -> str:
 
 
 def _signature(function: Any) -> str:
-    found = inspect.signature(function)
-    told = []
+    declared = inspect.signature(function)
+    texts = []
     keywords = False
-    for name, parameter in found.parameters.items():
+    for name, parameter in declared.parameters.items():
         if name == "self":
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
             keywords = True
-            told.append("*")
-        told.append(_parameter(name, parameter))
-    result = _type(found.return_annotation)
-    return f"({', '.join(told)})" + ("" if result == "None" else f" → {result}")
+            texts.append("*")
+        texts.append(_parameter(name, parameter))
+    result = _type(declared.return_annotation)
+    return f"({', '.join(texts)})" + ("" if result == "None" else f" → {result}")
 
 
 def _parameter(name: str, parameter: inspect.Parameter) -> str:

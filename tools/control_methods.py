@@ -89,11 +89,11 @@ def returned(operation: ClusterOperation) -> str:
 
 def signature(operation: ClusterOperation) -> list[str]:
     """The keyword parameters of a command, as Python has them."""
-    told = []
+    texts = []
     for name, parameter in parameters(operation).items():
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        told.append(f"{name}: {_TYPES.get(name, parameter.annotation)}{default}")
-    return told
+        texts.append(f"{name}: {_TYPES.get(name, parameter.annotation)}{default}")
+    return texts
 
 
 def positional(operation: ClusterOperation) -> int:
@@ -103,13 +103,13 @@ def positional(operation: ClusterOperation) -> int:
 
 
 def _method(name: str, operation: ClusterOperation) -> str:
-    given, result = signature(operation), returned(operation)
+    arguments, result = signature(operation), returned(operation)
     passed = ", ".join([f'"state.{name}"', *(f"{known}={known}" for known in parameters(operation))])
     body = f"self._ask({passed})"
     body = body if result == "None" else f'return cast("{result}", {body})'
     first = positional(operation)
-    keywords = ["*", *given[first:]] if given[first:] else []
-    head = f"def {name}({', '.join(['self', *given[:first], *keywords])}) -> {result}:"
+    keywords = ["*", *arguments[first:]] if arguments[first:] else []
+    head = f"def {name}({', '.join(['self', *arguments[:first], *keywords])}) -> {result}:"
     return f"\n    {head}\n{_docstring(operation)}\n        {body}\n"
 
 

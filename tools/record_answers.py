@@ -54,20 +54,20 @@ def record(runs: Sequence[ScenarioRun], files: Iterable[Path], expectation: str 
     release is not what the broker is held against; the exit status is 1 when one could not be run to its end. Only the
     first answer of a step inside a loop counts."""
     status = PASSED
-    found: dict[tuple[str, int, str], str] = {}
+    texts: dict[tuple[str, int, str], str] = {}
     for run in runs:
-        told: dict[tuple[int, str], str] = {}
+        answers: dict[tuple[int, str], str] = {}
         steps = {id(step): number for number, step in enumerate(every_step(run.scenario.steps))}
 
         def note(
             step: Step,
             path: str,
             answer: Any,
-            told: dict[tuple[int, str], str] = told,
+            answers: dict[tuple[int, str], str] = answers,
             steps: Mapping[int, int] = steps,
             run: ScenarioRun = run,
         ) -> None:
-            told.setdefault((steps[id(step)], path), _flow(answer, run.variables))
+            answers.setdefault((steps[id(step)], path), _flow(answer, run.variables))
 
         run.recorder = note
         why = run.run()
@@ -76,19 +76,20 @@ def record(runs: Sequence[ScenarioRun], files: Iterable[Path], expectation: str 
             print(f"FAIL {run.scenario.name}: {why}")
             continue
         print(
-            f"{'new' if told else 'ok'} {run.scenario.name}" + "".join(f"\n     {p}: {v}" for (_, p), v in told.items())
+            f"{'new' if answers else 'ok'} {run.scenario.name}"
+            + "".join(f"\n     {p}: {v}" for (_, p), v in answers.items())
         )
-        found |= {(run.scenario.name, number, path): text for (number, path), text in told.items()}
+        texts |= {(run.scenario.name, number, path): text for (number, path), text in answers.items()}
     for file in files:
         before = file.read_text(encoding="utf-8")
-        after = rewritten(before, found, _NEWEST if expectation == KAFKA else expectation)
+        after = rewritten(before, texts, _NEWEST if expectation == KAFKA else expectation)
         if after != before:
             file.write_text(after, encoding="utf-8")
             print(f"wrote {file}")
     return status
 
 
-def rewritten(text: str, found: Mapping[tuple[str, int, str], str], option: str = _NEWEST) -> str:
+def rewritten(text: str, texts: Mapping[tuple[str, int, str], str], option: str = _NEWEST) -> str:
     """A scenario file with other values: (scenario, number of the step counted through, path under `option`) → YAML.
     Another option than `expect` is made, beside that one, where a step has it not yet."""
     import yaml
@@ -98,7 +99,7 @@ def rewritten(text: str, found: Mapping[tuple[str, int, str], str], option: str 
     for scenario, parts in _scenario_nodes(document.value if document is not None else ()):
         for number, step in enumerate(step for part in parts for step in _step_nodes(part)):
             named = (scenario, number)
-            answers = {path: new for (name, at, path), new in found.items() if (name, at) == named}
+            answers = {path: new for (name, at, path), new in texts.items() if (name, at) == named}
             if answers:
                 changes |= set(_changes(step, answers, option))
     for start, end, new in sorted(changes, reverse=True):

@@ -143,8 +143,8 @@ def audit_rules_table() -> str:
 
 def urls() -> dict[str, str]:
     """The project's addresses by name, from pyproject.toml."""
-    found: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
-    return found
+    urls: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
+    return urls
 
 
 def addresses_table() -> str:
@@ -199,8 +199,8 @@ def museum_table() -> str:
     """The cases of the museum, and how often each was seen."""
     lines = ["| case | what happens | rule | seen | never seen | thread |", "|---|---|---|---|---|---|"]
     for case in museum():
-        seen = [one for one in case.measured if one.broken]
-        never = [one for one in case.measured if not one.broken]
+        seen = [measured for measured in case.measured if measured.broken]
+        never = [measured for measured in case.measured if not measured.broken]
         fixed = f"fixed in {case.fixed}" if case.fixed else "open"
         thread = f"{case.thread}, {fixed}" if case.thread else fixed
         lines.append(
@@ -211,7 +211,7 @@ def museum_table() -> str:
 
 
 def _rates(measured: Sequence[Measured]) -> str:
-    return "; ".join(f"{one.version}{'' if one.failures else ' without failures'}: {one.rate}" for one in measured)
+    return "; ".join(f"{rate.version}{'' if rate.failures else ' without failures'}: {rate.rate}" for rate in measured)
 
 
 def museum() -> list[Case]:

@@ -31,12 +31,12 @@ def main() -> int:
     if arguments.again:
         before = _of_file(Path(arguments.again))
         reasons = explained()
-        kept = [one for one in before if one.seen or one.key in reasons]
-        planted = [found for one in before if one not in kept and (found := found_again(one))]
+        kept = [mutant for mutant in before if mutant.seen or mutant.key in reasons]
+        planted = [mutant for known in before if known not in kept and (mutant := found_again(known))]
     else:
         planted = drawn(arguments.seed, arguments.count, arguments.only)
         kept = _of_file(output) if arguments.resume and output.exists() else []
-        planted = [one for one in planted if not any(one.place == other.place for other in kept)]
+        planted = [mutant for mutant in planted if not any(mutant.place == other.place for other in kept)]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as scratch:
         done = kept + _shown(planted, coverage, arguments, Path(scratch), kept, output)
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _of_file(path: Path) -> list[Mutant]:
-    return [Mutant(**one) for one in json.loads(path.read_text())]
+    return [Mutant(**row) for row in json.loads(path.read_text())]
 
 
 def _shown(
@@ -72,7 +72,7 @@ def _shown(
             done.append(mutant)
             print(f"{len(done):4} {'seen' if mutant.seen else 'NOT SEEN':8} {mutant.path}:{mutant.line} "
                   f"{mutant.before!r} -> {mutant.after!r}", flush=True)  # fmt: skip
-            output.write_text(json.dumps([asdict(one) for one in [*kept, *done]], indent=1))
+            output.write_text(json.dumps([asdict(mutant) for mutant in [*kept, *done]], indent=1))
     while not places.empty():
         places.get().close()
     return done

@@ -76,11 +76,11 @@ class CoverageMap:
 
     def _contexts(self, mutant: Mutant) -> dict[int, list[str]]:
         if self._latest[0] != mutant.path:
-            found = defaultdict(list)
+            contexts_by_line = defaultdict(list)
             for recording in self._recordings:
                 for line, contexts in recording.contexts(mutant.path).items():
-                    found[line] += contexts
-            self._latest = mutant.path, found
+                    contexts_by_line[line] += contexts
+            self._latest = mutant.path, contexts_by_line
         return self._latest[1]
 
     def tests(self, mutant: Mutant, limit: float) -> list[str]:
@@ -93,7 +93,7 @@ class CoverageMap:
         contexts = by_line.get(mutant.line, [])
         at_import = not contexts or "" in contexts
         if at_import:  # whatever runs anything of the file
-            contexts = [context for found in by_line.values() for context in found if context]
+            contexts = [context for of_line in by_line.values() for context in of_line if context]
         names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
         # The tests of its folder may read what the line declares, or use what it made for another test, and not run it.
         beside = {name for name in self.seconds if name.startswith(test_folder(mutant))} - names
@@ -132,21 +132,21 @@ class CoverageMap:
         if attribute is None:
             return set()
         word = re.compile(rf"\.{attribute[1]}\b")
-        found: set[str] = set()
+        readers: set[str] = set()
         for number, line in enumerate((ROOT / mutant.path).read_text().splitlines(), 1):
             if word.search(line):
                 tests = {context.rpartition("|")[0] for context in by_line.get(number, ()) if context}
-                found.update(sorted(tests, key=lambda name: self.seconds.get(name, 0.0))[:_READERS])
-        return found
+                readers.update(sorted(tests, key=lambda name: self.seconds.get(name, 0.0))[:_READERS])
+        return readers
 
     def _that_start_programs(self) -> set[str]:
         """Tests that may run a line in another process, of which nothing is recorded."""
-        found = {
+        files = {
             str(path.relative_to(ROOT))
             for path in (ROOT / "tests").rglob("test_*.py")
             if "subprocess" in path.read_text()
         }
-        return {name for name in self.seconds if name.partition("::")[0] in found}
+        return {name for name in self.seconds if name.partition("::")[0] in files}
 
     def _of_shared_fixtures(self, contexts: list[str]) -> set[str]:
         """All tests of the files in which a line runs in the setup of few: the others share what that made."""

@@ -199,9 +199,11 @@ def found_again(mutant: Mutant) -> Mutant | None:
     if not (ROOT / mutant.path).exists():
         return None
     places = [
-        one for one in candidates(mutant.path, (ROOT / mutant.path).read_text()) if one.operator == mutant.operator
+        candidate
+        for candidate in candidates(mutant.path, (ROOT / mutant.path).read_text())
+        if candidate.operator == mutant.operator
     ]
-    for one in sorted(places, key=lambda one: abs(one.line - mutant.line)):
-        if changed(one) and (one.before, one.after) == (mutant.before, mutant.after):
-            return replace(mutant, occurrence=one.occurrence, line=one.line)
+    for candidate in sorted(places, key=lambda candidate: abs(candidate.line - mutant.line)):
+        if changed(candidate) and (candidate.before, candidate.after) == (mutant.before, mutant.after):
+            return replace(mutant, occurrence=candidate.occurrence, line=candidate.line)
     return None

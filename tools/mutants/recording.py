@@ -69,9 +69,14 @@ class Marking(ast.NodeTransformer):
                 for each in ast.walk(mark):
                     ast.copy_location(each, statement)
                 marked.append(mark)
-            start = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+            start = min(
+                [statement.lineno, *(decorator.lineno for decorator in getattr(statement, "decorator_list", ()))]
+            )
             inner = [child for child in self._lists(statement) for child in child[1]]
-            last = min((one.lineno for one in inner), default=(statement.end_lineno or start) + 1) - 1
+            last = (
+                min((inner_statement.lineno for inner_statement in inner), default=(statement.end_lineno or start) + 1)
+                - 1
+            )
             self.lines.append((start, max(start, last), block))
             for owner, children in list(self._lists(statement)):
                 name = next(name for name, value in ast.iter_fields(owner) if value is children)
@@ -174,12 +179,12 @@ class Recording:
     @cached_property
     def _ran(self) -> dict[int, list[str]]:
         """Block → the tests that ran it, with the phase."""
-        found = defaultdict(list)
+        contexts = defaultdict(list)
         for test, phase, blocks in self._database.execute("select test, phase, blocks from ran"):
             context = f"{test}|{phase}" if test else ""
             for block in array("I", blocks):
-                found[block].append(context)
-        return found
+                contexts[block].append(context)
+        return contexts
 
     def contexts(self, path: str) -> dict[int, list[str]]:
         """Line of today → the tests that ran it. Lines that are new since, or in no function, are in none."""

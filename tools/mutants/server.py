@@ -44,11 +44,11 @@ def swaps(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
 
 
 def _nested(code: CodeType) -> list[CodeType]:
-    return [one for one in code.co_consts if isinstance(one, CodeType)]
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
 def _own(code: CodeType) -> tuple[Any, ...]:
-    constants = [(type(one), one) for one in code.co_consts if not isinstance(one, CodeType)]
+    constants = [(type(constant), constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_flags, len(_nested(code))
 
 
@@ -69,10 +69,10 @@ class Server:
             return True
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         gc.unfreeze()
-        for one in gc.get_objects():
-            if isinstance(one, FunctionType):
-                code = one.__code__
-                self._functions[code.co_filename, code.co_qualname, code.co_firstlineno].append(one)
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType):
+                code = thing.__code__
+                self._functions[code.co_filename, code.co_qualname, code.co_firstlineno].append(thing)
         gc.freeze()
         items = {item.nodeid: item for item in session.items}
         os.write(self._answers, (json.dumps({"ready": list(items)}) + "\n").encode())
@@ -85,18 +85,18 @@ class Server:
 
     def _show(self, session: pytest.Session, request: Any, wanted: list[tuple[pytest.Item, float]]) -> Any:
         """`seen` is how the tests saw it, `test` which did: the first that failed or did not end."""
-        found: list[tuple[FunctionType, CodeType]] = []
+        swaps: list[tuple[FunctionType, CodeType]] = []
         if not wanted:
             return {"seen": "", "test": ""}
         if request.get("after"):
             try:
-                found = self._to_swap(request)
+                swaps = self._to_swap(request)
             except NotInFunctions:
                 return {"fresh": True}
         reader, self._told = os.pipe()
         process = os.fork()
         if not process:
-            self._in_child(session, [item for item, _ in wanted], found)
+            self._in_child(session, [item for item, _ in wanted], swaps)
         os.close(self._told)
         answer = _watched(process, reader, [(item.nodeid, limit) for item, limit in wanted], request["most"])
         os.close(reader)
@@ -105,22 +105,22 @@ class Server:
 
     def _to_swap(self, request: Any) -> list[tuple[FunctionType, CodeType]]:
         path = os.path.abspath(request["path"])
-        found = []
+        to_swap = []
         for before, after in swaps(compile(request["before"], path, "exec"), compile(request["after"], path, "exec")):
             functions = self._functions.get((path, before.co_qualname, before.co_firstlineno), [])
             loaded = any(getattr(module, "__file__", None) == path for module in list(sys.modules.values()))
             if (loaded and not functions) or after.co_freevars != before.co_freevars:
                 raise NotInFunctions
-            found += [(function, after) for function in functions]
-        return found
+            to_swap += [(function, after) for function in functions]
+        return to_swap
 
-    def _in_child(self, session: pytest.Session, items: list[Any], found: list[tuple[FunctionType, CodeType]]) -> None:
+    def _in_child(self, session: pytest.Session, items: list[Any], swaps: list[tuple[FunctionType, CodeType]]) -> None:
         try:
             os.setsid()
             ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
-            for function, code in found:
+            for function, code in swaps:
                 function.__code__ = code
             for item, following in zip(items, [*items[1:], None], strict=True):
                 os.write(self._told, f"start {item.nodeid}\n".encode())

@@ -87,21 +87,23 @@ class Workplace:
     def show(self, mutant: Mutant, tests: list[str], most: float = 1e9) -> Mutant:
         """`most`: seconds that may pass before the last test begins."""
         end = time.monotonic() + most
-        left = [(name, LEAST + TIMES * self._coverage.longest(name)) for name in tests if name not in self._failing]
-        while left:
-            answer = self._seen_by(mutant, left, end - time.monotonic())
+        remaining = [
+            (name, LEAST + TIMES * self._coverage.longest(name)) for name in tests if name not in self._failing
+        ]
+        while remaining:
+            answer = self._seen_by(mutant, remaining, end - time.monotonic())
             if not answer["seen"]:
                 break
             if not answer["test"]:
                 return replace(mutant, seen=answer["seen"], tests=len(tests))
-            at = next(at for at, (name, _) in enumerate(left) if name == answer["test"])
+            at = next(at for at, (name, _) in enumerate(remaining) if name == answer["test"])
             if answer["seen"] == "timeout" and not answer.get("busy"):  # the machine may have been slow
-                answer = self._seen_by(mutant, [(answer["test"], 3 * left[at][1])], 1e9)
-            if answer["seen"] and not self._whole.show([left[at]])["seen"]:
+                answer = self._seen_by(mutant, [(answer["test"], 3 * remaining[at][1])], 1e9)
+            if answer["seen"] and not self._whole.show([remaining[at]])["seen"]:
                 return replace(mutant, seen=f"{answer['seen']}: {answer['test']}", tests=len(tests))
-            print(f"     does not count: {left[at][0]}", flush=True)
-            self._failing.add(left[at][0])
-            left = left[at + 1 :]
+            print(f"     does not count: {remaining[at][0]}", flush=True)
+            self._failing.add(remaining[at][0])
+            remaining = remaining[at + 1 :]
         return replace(mutant, seen="", tests=len(tests))
 
     def _seen_by(self, mutant: Mutant, tests: list[tuple[str, float]], most: float) -> Any:

@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build(folder: Path, *, with_playground: bool) -> None:
     """Write the site. Raises DeadLink."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = Pages(ROOT)
-    documents = sorted(one.relative_to(ROOT).as_posix() for one in (ROOT / "docs").rglob("*.md"))
-    found.read(["README.md", "CHANGELOG.md", *documents])
-    found.check()
+    documents_pages = Pages(ROOT)
+    documents = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    documents_pages.read(["README.md", "CHANGELOG.md", *documents])
+    documents_pages.check()
     made = [answers.page(recorded_runs.load())]
     if with_playground:
         played = playground.build(ROOT, folder)
@@ -65,14 +65,14 @@ def build(folder: Path, *, with_playground: bool) -> None:
             made.append(played)
         else:
             print(f"website: without the playground: {played}", file=sys.stderr)
-    pages = {**{page.path: page for page in made}, **found.pages}
+    pages = {**{page.path: page for page in made}, **documents_pages.pages}
     first = ["index.html", *(name for name in _NAMED if name in pages or name == "museum.html")]
     menus = {"minibroker": first, **{name: _in(folder, pages) for name, folder in _MENUS.items()}}
     for path, page in pages.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_framed(page, pages, menus), encoding="utf-8")
-    for path, source in found.copied.items():
+    for path, source in documents_pages.copied.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / source, folder / path)
     cases = reference.museum()

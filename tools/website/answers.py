@@ -45,9 +45,9 @@ def page(runs: list[RecordedRun]) -> Page:
 
 def _brokers(runs: list[RecordedRun]) -> str:
     lines = [
-        f"<tr><td>{_label(one)}</td><td>{escape(one.version)}</td><td>{escape(one.date)}</td>"
-        f"<td><code>{escape(one.expect)}</code></td></tr>"
-        for one in runs
+        f"<tr><td>{_label(run)}</td><td>{escape(run.version)}</td><td>{escape(run.date)}</td>"
+        f"<td><code>{escape(run.expect)}</code></td></tr>"
+        for run in runs
     ]
     head = "<tr><th>broker</th><th>version</th><th>recorded</th><th>held against</th></tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
@@ -59,7 +59,7 @@ def _overview(runs: list[RecordedRun], proving: Mapping[str, list[Scenario]]) ->
     for row in SEEDS:
         cells = "".join(f"<td{_class(counts)}>{_counted(counts)}</td>" for counts in _counts(runs, proving[row]))
         lines.append(f'<tr><td><a href="#row-{escape(row)}">{escape(row)}</a></td>{cells}</tr>')
-    head = "".join(f"<th>{_label(one)}</th>" for one in runs)
+    head = "".join(f"<th>{_label(run)}</th>" for run in runs)
     about = (
         "<p>Scenarios passed / run of each row; –: the broker does not serve what the row's scenarios use, none of"
         " them is about what it was held against, or it stopped answering in their group, which is told by numbers"
@@ -72,19 +72,19 @@ def _overview(runs: list[RecordedRun], proving: Mapping[str, list[Scenario]]) ->
 
 def _counts(runs: list[RecordedRun], scenarios: list[Scenario]) -> Iterator[tuple[int, int]]:
     for run in runs:
-        outcomes = [run.outcome(one) for one in scenarios]
+        outcomes = [run.outcome(scenario) for scenario in scenarios]
         passed = outcomes.count("passed")
         yield passed, passed + outcomes.count("failed")
 
 
 def _class(counts: tuple[int, int]) -> str:
-    passed, asked = counts
-    return "" if not asked else ' class="passed"' if passed == asked else ' class="failed"'
+    passed, total = counts
+    return "" if not total else ' class="passed"' if passed == total else ' class="failed"'
 
 
 def _counted(counts: tuple[int, int]) -> str:
-    passed, asked = counts
-    return f"{passed} / {asked}" if asked else _NOTHING
+    passed, total = counts
+    return f"{passed} / {total}" if total else _NOTHING
 
 
 def _label(run: RecordedRun) -> str:
@@ -131,8 +131,9 @@ def _table(scenario: Scenario) -> str:
     if len(columns) > 1 and columns[-1][1] == columns[0][1]:
         columns.pop()  # kip, as the newest release
     head = "".join(f"<th>{escape(name)}</th>" for name, _ in columns)
+    order = range(len(columns))
     lines = [
-        f"<tr><td>{escape(_asked(step))}</td>{''.join(_cell(columns, one, place) for one in range(len(columns)))}</tr>"
+        f"<tr><td>{escape(_asked(step))}</td>{''.join(_cell(columns, column, place) for column in order)}</tr>"
         for place, step in enumerate(steps)
         if any(answers[place] for _, answers in columns)
     ]
@@ -147,8 +148,8 @@ def _cell(columns: list[tuple[str, list[str]]], column: int, place: int) -> str:
 
 def _asked(step: Step) -> str:
     request = dict(_leaves(step.get("req") or {}))
-    told = [f"{name}={value}" for name, value in request.items() if name.rpartition(".")[2] in _TOLD]
-    return " ".join([str(step.get("call")), *told])
+    words = [f"{name}={value}" for name, value in request.items() if name.rpartition(".")[2] in _TOLD]
+    return " ".join([str(step.get("call")), *words])
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -67,13 +67,13 @@ class Pages:
             self._waiting.append(source)
 
     def _page(self, source: PurePosixPath) -> Page:
-        found = self._root / source
+        path = self._root / source
         target = path_of(source)
-        if found.is_dir():
-            names = sorted(one.name + "/" * one.is_dir() for one in found.iterdir() if one.name[0] not in "._")
+        if path.is_dir():
+            names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir() if entry.name[0] not in "._")
             items = "".join(f"<li>{escape(name)}</li>" for name in names)
             return Page(target, str(source), f"<h1>{escape(str(source))}</h1><ul>{items}</ul>")
-        text = found.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         if source.suffix != ".md":
             return Page(target, str(source), f"<h1>{escape(str(source))}</h1><pre>{escape(text)}</pre>")
         page = Page(target, source.stem, "")

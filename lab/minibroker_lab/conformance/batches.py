@@ -158,17 +158,17 @@ class ReceivedRecords:
         keys, offsets, timestamps, headers and a marker's coordinatorEpoch. A cut batch is `{partial: true}`."""
         if self.raw is None:
             return None
-        found: list[dict[str, Any]] = []
+        batches: list[dict[str, Any]] = []
         raw, pos = self.raw, 0
         while pos < len(raw):
             length = int.from_bytes(raw[pos + 8 : pos + 12], "big", signed=True)
             end = pos + 12 + length
             if len(raw) - pos < 17 or length < 14 or end > len(raw):
-                found.append({"partial": True})
+                batches.append({"partial": True})
                 break
-            found.append(_described(raw[pos:end], full))
+            batches.append(_described(raw[pos:end], full))
             pos = end
-        return found
+        return batches
 
 
 def _described(data: bytes, full: bool) -> dict[str, Any]:

@@ -115,14 +115,14 @@ class ClusterUnderTest(ReadingClient):
 
     def answers(self) -> bool:
         """Whether the broker is there; False once it has not answered several times."""
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 self.check()
                 return True
             except ScenarioFailed:
                 if self._abandoned.is_set():
                     return True  # nothing is known of it, and nothing more is asked
-                if left:
+                if tries_left:
                     time.sleep(_TRY_SECONDS)
         return False
 
@@ -137,8 +137,8 @@ class ClusterUnderTest(ReadingClient):
 
     def sole_broker(self) -> Address | None:
         """The broker that leads and coordinates everything, because there is no other; asked once."""
-        found = list((self._brokers or self.brokers()).values())
-        return found[0] if len(found) == 1 else None
+        addresses = list((self._brokers or self.brokers()).values())
+        return addresses[0] if len(addresses) == 1 else None
 
     def address(self, kind: str, name: str = "", partition: int = 0) -> Address:
         """Of the `leader` of a partition, the coordinator of a `group` or `txn`, or the `controller`; the bootstrap

@@ -176,12 +176,12 @@ def run(arguments: argparse.Namespace) -> int:
             yield result
 
     reports = LiveReports(arguments.report, arguments.report_dir, scenarios, verdict)
-    left = [scenario for scenario in scenarios if scenario.name not in done] * arguments.repeat
+    remaining = [scenario for scenario in scenarios if scenario.name not in done] * arguments.repeat
     written: list[Path] = []
     unwritten: OSError | None = None
     try:
-        with contextlib.closing(session.outcomes(left, held)) as outcomes:
-            for _ in _told(keep(outcomes), len(left), times=arguments.times, quiet=arguments.quiet):
+        with contextlib.closing(session.outcomes(remaining, held)) as outcomes:
+            for _ in _told(keep(outcomes), len(remaining), times=arguments.times, quiet=arguments.quiet):
                 reports.go_on()
         whole = all(result.outcome is not Status.NOT_RUN for result in results)
         if whole and not arguments.expect and not arguments.only_failed:
@@ -230,10 +230,12 @@ def _fits(session: Session, fits: Fits) -> list[Fit]:
     """The releases, the one that fits best first; none where they cannot be told apart."""
     questions = fits.questions() if fits.differ else []
     for expectation in {question.expectation: None for question in questions}:
-        asked = {one.scenario.name: one for one in questions if one.expectation == expectation}
-        with contextlib.closing(session.outcomes([one.scenario for one in asked.values()], expectation)) as outcomes:
+        by_name = {question.scenario.name: question for question in questions if question.expectation == expectation}
+        with contextlib.closing(
+            session.outcomes([question.scenario for question in by_name.values()], expectation)
+        ) as outcomes:
             for result in outcomes:
-                fits.answer(asked[result.scenario.name], result)
+                fits.answer(by_name[result.scenario.name], result)
     return fits.best_first() if fits.differ else []
 
 

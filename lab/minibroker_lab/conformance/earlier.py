@@ -27,11 +27,19 @@ class Earlier:
 
     def results(self, scenarios: Sequence[Scenario]) -> dict[str, Result]:
         """Scenario → its result then, of those that were run."""
-        found = {one.name: as_result(one, self.rows[one.name]) for one in scenarios if one.name in self.rows}
-        return {name: result for name, result in found.items() if result.outcome is not Status.NOT_RUN}
+        results = {
+            scenario.name: as_result(scenario, self.rows[scenario.name])
+            for scenario in scenarios
+            if scenario.name in self.rows
+        }
+        return {name: result for name, result in results.items() if result.outcome is not Status.NOT_RUN}
 
     def failed(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
-        return [one for one in scenarios if one.name in self.rows and _outcome(self.rows[one.name]) in BAD]
+        return [
+            scenario
+            for scenario in scenarios
+            if scenario.name in self.rows and _outcome(self.rows[scenario.name]) in BAD
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,9 @@ class Difference:
         ]
         return [
             f"against {file}: {', '.join(counts)}",
-            *(f"  new: {_told(one)}" for one in self.new),
+            *(f"  new: {_told(result)}" for result in self.new),
             *(f"  mended: {name}" for name in self.mended),
-            *(f"  otherwise: {_told(one)}" for one in self.otherwise),
+            *(f"  otherwise: {_told(result)}" for result in self.otherwise),
         ]
 
 
@@ -66,21 +74,23 @@ def _told(result: Result) -> str:
 
 def difference(earlier: Earlier, results: Sequence[Result]) -> Difference:
     """What a scenario did that the earlier run does not have was no failure."""
-    then = {one.scenario.name: earlier.rows.get(one.scenario.name, {"outcome": "passed"}) for one in results}
-    bad = [one for one in results if one.outcome in BAD]
-    known = [one for one in bad if _as_heavy(then[one.scenario.name], one)]
+    then = {result.scenario.name: earlier.rows.get(result.scenario.name, {"outcome": "passed"}) for result in results}
+    bad = [result for result in results if result.outcome in BAD]
+    known = [result for result in bad if _as_heavy(then[result.scenario.name], result)]
     return Difference(
-        new=[one for one in bad if one not in known],
+        new=[result for result in bad if result not in known],
         mended=[
-            one.scenario.name
-            for one in results
-            if one.outcome is Status.PASSED and _outcome(then[one.scenario.name]) in BAD
+            result.scenario.name
+            for result in results
+            if result.outcome is Status.PASSED and _outcome(then[result.scenario.name]) in BAD
         ],
-        otherwise=[one for one in known if _place(one.why) != _place(str(then[one.scenario.name].get("message")))],
+        otherwise=[
+            result for result in known if _place(result.why) != _place(str(then[result.scenario.name].get("message")))
+        ],
         unrun=[
-            one
-            for one in results
-            if one.outcome is Status.NOT_RUN and _outcome(then[one.scenario.name]) is not Status.NOT_RUN
+            result
+            for result in results
+            if result.outcome is Status.NOT_RUN and _outcome(then[result.scenario.name]) is not Status.NOT_RUN
         ],
     )
 

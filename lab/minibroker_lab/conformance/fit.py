@@ -25,20 +25,20 @@ class Fits:
     def __init__(self, wanted: Mapping[str, Sequence[Scenario]], results: Sequence[Result], held: str) -> None:
         self._wanted = wanted
         self._held = held
-        self._settled = not any(one.outcome in BAD for one in results)
-        self._known = {_asked(one.scenario, held): one.outcome for one in results}
+        self._settled = not any(result.outcome in BAD for result in results)
+        self._known = {_asked(result.scenario, held): result.outcome for result in results}
 
     def questions(self) -> list[Question]:
         """Those that are open, each once; none where everything is answered as by the release that was asked for."""
-        found: dict[Hashable, Question] = {}
+        questions: dict[Hashable, Question] = {}
         if self._settled:
             return []
         for expectation, scenarios in self._wanted.items():
             for scenario in scenarios:
-                asked = _asked(scenario, expectation)
-                if asked not in self._known:
-                    found.setdefault(asked, Question(scenario, expectation))
-        return list(found.values())
+                key = _asked(scenario, expectation)
+                if key not in self._known:
+                    questions.setdefault(key, Question(scenario, expectation))
+        return list(questions.values())
 
     def answer(self, question: Question, result: Result) -> None:
         self._known[_asked(question.scenario, question.expectation)] = result.outcome
@@ -46,7 +46,9 @@ class Fits:
     @property
     def differ(self) -> bool:
         """Whether these scenarios can tell the releases apart."""
-        return len({frozenset(_asked(one, release) for one in own) for release, own in self._wanted.items()}) > 1
+        return (
+            len({frozenset(_asked(scenario, release) for scenario in own) for release, own in self._wanted.items()}) > 1
+        )
 
     def best_first(self) -> list[Fit]:
         """By failures, and of as many the newest first."""

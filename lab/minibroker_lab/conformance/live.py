@@ -46,6 +46,8 @@ class LiveReports:
         """The files. Raises OSError."""
         verdict = self._verdict()
         known = {result.scenario.name for result in verdict.results}
-        left = [Result(one, Status.NOT_RUN, _NOT_YET) for one in self._scenarios if one.name not in known]
-        whole = replace(verdict, results=[*verdict.results, *left])
+        pending = [
+            Result(scenario, Status.NOT_RUN, _NOT_YET) for scenario in self._scenarios if scenario.name not in known
+        ]
+        whole = replace(verdict, results=[*verdict.results, *pending])
         return write_reports(self._kinds, self._directory, REPORT, makers(whole))

@@ -41,7 +41,11 @@ def _of_step(step: Step) -> Phase:
     header = step.get("header") or {}
     unknown = "apiKey" in header or ("apiVersion" in header and step.api != _ASKS_FOR_VERSIONS)
     batches = list(_batches(step))
-    if step.kind == "raw" or unknown or any(option in one for one in (step.options, *batches) for option in _BYTES):
+    if (
+        step.kind == "raw"
+        or unknown
+        or any(option in options for options in (step.options, *batches) for option in _BYTES)
+    ):
         return Phase.MALFORMED
     if step.api in TO_GROUP:
         return Phase.GROUPS
@@ -54,5 +58,5 @@ def _of_step(step: Step) -> Phase:
 def _batches(step: Step) -> Iterator[Mapping[str, Any]]:
     at = step.get("at")
     several = at.values() if isinstance(at, dict) else ()
-    for one in (step.get("batch"), *(step.get("batches") or ()), *several):
-        yield from (one or {},) if isinstance(one, dict | None) else one
+    for value in (step.get("batch"), *(step.get("batches") or ()), *several):
+        yield from (value or {},) if isinstance(value, dict | None) else value

@@ -26,8 +26,8 @@ def lookup(response: Any, path: str, variables: Mapping[str, Any]) -> Any:
     if path.startswith("sorted "):
         return in_order(lookup(response, path.removeprefix("sorted "), variables))
     if path.startswith("#"):
-        found = lookup(response, path[1:], variables)
-        return len(found) if isinstance(found, list | str | dict) and found != ABSENT else found
+        value = lookup(response, path[1:], variables)
+        return len(value) if isinstance(value, list | str | dict) and value != ABSENT else value
     full = "recordsFull" in path
     here = response
     for part in _PART.finditer(path.replace("recordsFull", "records")):

@@ -22,14 +22,18 @@ def merged(results: Sequence[Result]) -> list[Result]:
 
 def unsteady(results: Sequence[Result]) -> list[str]:
     """A line for each scenario that failed in some of its runs only."""
-    return [f"not always: {one.scenario.name} failed in {one.why.partition(':')[0]}" for one in results if one.turns]
+    return [
+        f"not always: {result.scenario.name} failed in {result.why.partition(':')[0]}"
+        for result in results
+        if result.turns
+    ]
 
 
 def _of_one(several: Sequence[Result]) -> Result:
-    seconds = sum(one.seconds for one in several)
-    bad = [one for one in several if one.outcome in BAD]
-    heavy = heaviest(one.breach for one in bad if one.breach)
-    worst = next((one for one in bad if one.breach == heavy), (bad or several)[0])
+    seconds = sum(result.seconds for result in several)
+    bad = [result for result in several if result.outcome in BAD]
+    heavy = heaviest(result.breach for result in bad if result.breach)
+    worst = next((result for result in bad if result.breach == heavy), (bad or several)[0])
     if not bad or len(bad) == len(several):
         return replace(worst, seconds=seconds)
     often = f"{len(bad)} of {counted(len(several), 'run')}"

@@ -27,7 +27,7 @@ def as_json(verdict: Verdict) -> str:
         },
         "weights": {weight.value: number for weight, number in verdict.weights().items()},
         "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Status},
-        "fits": [{"expectation": one.expectation, "passed": one.passed, "of": one.of} for one in verdict.fits],
+        "fits": [{"expectation": fit.expectation, "passed": fit.passed, "of": fit.of} for fit in verdict.fits],
         "causes": [{"answer": cause, "stops": number} for cause, number in verdict.causes()],
         "groups": {
             group: {outcome.name.lower(): number for outcome, number in counts.items()}

@@ -27,21 +27,21 @@ class Target:
 
 def targets(at: str | list[str], variables: Mapping[str, Any]) -> list[Target]:
     """`t/0@5`, or several; `t` is a topic variable or a name."""
-    found = []
+    targets = []
     for text in at if isinstance(at, list) else [at]:
         match = _TARGET.fullmatch(str(text))
         if match is None:
             raise ScenarioError(f"at: {text!r} is not topic/partition or topic/partition@number")
         topic, number = match["topic"], match["at"]
         name = variables[topic] if topic in variables else resolve(topic, variables, strict=True)
-        found.append(
+        targets.append(
             Target(
                 str(name),
                 int(match["partition"]),
                 None if number is None else int(resolve(number, variables, strict=True)),
             )
         )
-    return found
+    return targets
 
 
 def topic_id(name: str, variables: Mapping[str, Any]) -> str:
@@ -107,8 +107,8 @@ class _Request:
     ) -> list[Body]:
         """One entry a topic; `make` gives a partition's entry, to which the step's `part` is added."""
         made = []
-        for topic, found in self.grouped.items():
-            entries = [make(target) for target in found]
+        for topic, of_topic in self.grouped.items():
+            entries = [make(target) for target in of_topic]
             entry: Body = {
                 name: topic,
                 partitions: [item | self.extra if isinstance(item, dict) else item for item in entries],

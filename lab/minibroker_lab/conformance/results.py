@@ -85,19 +85,19 @@ class Verdict:
 
     def groups(self) -> dict[str, dict[Status, int]]:
         """Group → outcome → number of scenarios."""
-        found: dict[str, dict[Status, int]] = {}
+        groups: dict[str, dict[Status, int]] = {}
         for result in self.results:
-            counts = found.setdefault(result.scenario.group, dict.fromkeys(Status, 0))
+            counts = groups.setdefault(result.scenario.group, dict.fromkeys(Status, 0))
             counts[result.outcome] += 1
-        return dict(sorted(found.items()))
+        return dict(sorted(groups.items()))
 
     def matrix(self) -> str:
         """The groups as a table of text."""
         width = max((len(name) for name in self.groups()), default=0)
-        seen = [one for one in Status if one not in _RARE or self.count(one)]
+        seen = [status for status in Status if status not in _RARE or self.count(status)]
         lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>{_cell(outcome)}}" for outcome in seen)]
         for name, counts in self.groups().items():
-            lines.append(f"{name:{width}}  " + "".join(f"{counts[one] or '.':>{_cell(one)}}" for one in seen))
+            lines.append(f"{name:{width}}  " + "".join(f"{counts[status] or '.':>{_cell(status)}}" for status in seen))
         return "\n".join(lines)
 
     def fit(self) -> list[str]:
@@ -114,8 +114,8 @@ class Verdict:
             parts.append(f"{skipped} skipped")
         if absent := self.count(Status.ABSENT):
             parts.append(f"{absent} not applicable")
-        if left := self.count(Status.NOT_RUN):
-            parts.append(f"{left} not run")
+        if unrun := self.count(Status.NOT_RUN):
+            parts.append(f"{unrun} not run")
         if stopped := self.count(Status.NOT_REACHED):
             parts.append(f"{stopped} not reached")
         return ", ".join(parts)
@@ -126,11 +126,11 @@ class Verdict:
 
     def broken(self) -> dict[str, list[str]]:
         """Sentence about exactly-once that the broker breaks → the scenarios that show it."""
-        found: dict[str, list[str]] = {}
+        broken: dict[str, list[str]] = {}
         for result in self.results:
             if result.weight is Weight.EXACTLY_ONCE and result.breach:
-                found.setdefault(result.breach.promise, []).append(result.scenario.name)
-        return found
+                broken.setdefault(result.breach.promise, []).append(result.scenario.name)
+        return broken
 
     def kept(self) -> int:
         """How many of the scenarios that passed would show a breach of exactly-once."""

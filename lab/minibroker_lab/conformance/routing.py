@@ -106,7 +106,7 @@ def _transactional_id(body: Mapping[str, Any]) -> Any:
 
 def transactional_ids(body: Mapping[str, Any]) -> list[str]:
     """Those that a request is about."""
-    batched = [one.get("transactionalId") for one in body.get("transactions") or ()]
+    batched = [transaction.get("transactionalId") for transaction in body.get("transactions") or ()]
     alone = body.get("transactionalId") or body.get("v3AndBelowTransactionalId")
     return [str(name) for name in (*(body.get("transactionalIds") or ()), *batched, alone) if name]
 

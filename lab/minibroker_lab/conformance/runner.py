@@ -446,14 +446,14 @@ class ScenarioRun:
 
     def _first_mismatch(self, expected: dict[str, Any], response: dict[str, Any]) -> Mismatch | None:
         for path, value in expected.items():
-            if found := self._mismatch(path, value, response):
-                return found
+            if mismatch := self._mismatch(path, value, response):
+                return mismatch
         return None
 
     def _mismatch(self, path: str, expected: Any, response: dict[str, Any]) -> Mismatch | None:
         got = lookup(response, path, self.variables)
-        found = Comparison(self.variables, self.now_ms).mismatch(expected, got)
-        return found and Mismatch(path + found.path, found.expected, found.got)
+        mismatch = Comparison(self.variables, self.now_ms).mismatch(expected, got)
+        return mismatch and Mismatch(path + mismatch.path, mismatch.expected, mismatch.got)
 
     def _may(self, step: Step, path: str, response: dict[str, Any]) -> bool:
         """Whether the answer is another one that the protocol allows as well."""
@@ -472,16 +472,16 @@ class ScenarioRun:
         return batch_key(resolve({key: step.get(key) for key in ("at", "batch")}, self.variables))
 
     def _weighed(self, step: Step, differences: list[Difference]) -> list[Breach]:
-        found = [step.breach] * len(differences) if step.breach else weigh_answer(differences)
-        return [of_another(breach) for breach in found] if self._neighbours else found
+        breaches = [step.breach] * len(differences) if step.breach else weigh_answer(differences)
+        return [of_another(breach) for breach in breaches] if self._neighbours else breaches
 
     def _never_became(self, step: Step, response: dict[str, Any]) -> Breach:
-        found = (
+        differences = (
             self._difference(step, path, value, response)
             for path, value in (step.get("until") or {}).items()
             if self._mismatch(path, value, response)
         )
-        return step.breach or heaviest(map(never_became, found))
+        return step.breach or heaviest(map(never_became, differences))
 
     def _compare(self, step: Step, response: dict[str, Any]) -> None:
         if self.options.verbose:
@@ -521,12 +521,12 @@ class ScenarioRun:
         goes = all(goes_on(difference, its) for (_, difference), its in zip(wrongs, breaches, strict=True))
         self._differs(step, list(zip(said, breaches, strict=True)), goes=goes)
 
-    def _differs(self, step: Step, found: list[tuple[str, Breach]], *, goes: bool) -> None:
+    def _differs(self, step: Step, differences: list[tuple[str, Breach]], *, goes: bool) -> None:
         """Raises Differs unless the scenario goes on: of the set-up all that matters then is where it led to."""
         if not goes and (step.set_up or not self.options.keep_going):
-            breach = heaviest(its for _, its in found)
-            raise Differs(next(text for text, its in found if its is breach), breach)
+            breach = heaviest(its for _, its in differences)
+            raise Differs(next(text for text, its in differences if its is breach), breach)
         if step.set_up:
-            self.noted += [f"in the set-up, {self._where}: {text}" for text, _ in found]
+            self.noted += [f"in the set-up, {self._where}: {text}" for text, _ in differences]
         else:
-            self._found += [(f"{self._where}: {text}", its) for text, its in found]
+            self._found += [(f"{self._where}: {text}", its) for text, its in differences]

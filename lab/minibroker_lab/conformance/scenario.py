@@ -145,10 +145,10 @@ class Step:
         or of every older release down to the one asked for."""
         older = RELEASE_EXPECTATIONS[1:]
         chain = (KIP,) if expectation == KIP else older[: RELEASE_EXPECTATIONS.index(expectation)]
-        found: dict[str, Any] = {}
+        expected: dict[str, Any] = {}
         for name in ("expect", *chain):
-            found |= self.get(name) or {}
-        return found
+            expected |= self.get(name) or {}
+        return expected
 
     def used_versions(self) -> Iterator[tuple[str, int]]:
         """(API, version) of every request the broker is to serve; those it should refuse are left out."""
@@ -160,7 +160,7 @@ class Step:
         for step in self.steps:
             for api, version in step.used_versions():
                 if version == ANY_VERSION and self.kind == "versions":
-                    yield from ((api, one) for one in self.get("versions"))
+                    yield from ((api, version) for version in self.get("versions"))
                 else:
                     yield api, version
 
@@ -201,15 +201,15 @@ class Scenario:
         if self.after:  # a neighbour's transaction is harmed
             return Weight.EXACTLY_ONCE
         sent: set[str] = set()
-        found: list[Breach] = []
+        breaches: list[Breach] = []
         for step in every_step(self.steps):
             batch = batch_key(step.options)
-            asked = {} if step.set_up else {**(step.get("until") or {}), **step.expected(self.only[0])}
-            for path, value in asked.items():
+            expected = {} if step.set_up else {**(step.get("until") or {}), **step.expected(self.only[0])}
+            for path, value in expected.items():
                 weight = possible(step.api, path, value, step.get("req") or {}, repeated=batch in sent)
-                found.append(step.breach or Breach(weight))
+                breaches.append(step.breach or Breach(weight))
             sent |= {batch} - {""}
-        return heaviest(found).weight
+        return heaviest(breaches).weight
 
     def used_versions(self) -> frozenset[tuple[str, int]]:
         """(API, version) of every request the broker is to serve."""
@@ -235,7 +235,7 @@ def bundled() -> tuple[Scenario, ...]:
 
 def load(paths: Iterable[Path]) -> list[Scenario]:
     """The scenarios in these files. Raises ScenarioError."""
-    found: list[Scenario] = []
+    scenarios: list[Scenario] = []
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
@@ -243,8 +243,8 @@ def load(paths: Iterable[Path]) -> list[Scenario]:
             raise ScenarioError(reason(exc)) from None
         except UnicodeDecodeError as exc:
             raise ScenarioError(f"{path}: {exc}") from None
-        found += parse(text, str(path))
-    return _distinct(found)
+        scenarios += parse(text, str(path))
+    return _distinct(scenarios)
 
 
 @cache
@@ -350,10 +350,14 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
 
 
 def _only(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    given = _texts(entry, "only", where)
-    if odd := set(given) - {*EXPECTATIONS, _ANY_RELEASE}:
+    named = _texts(entry, "only", where)
+    if odd := set(named) - {*EXPECTATIONS, _ANY_RELEASE}:
         raise ScenarioError(f"{where}: only: {min(odd)} is none of {', '.join((_ANY_RELEASE, *EXPECTATIONS))}")
-    return tuple(one for one in EXPECTATIONS if one in given or (_ANY_RELEASE in given and one != KIP))
+    return tuple(
+        expectation
+        for expectation in EXPECTATIONS
+        if expectation in named or (_ANY_RELEASE in named and expectation != KIP)
+    )
 
 
 def _texts(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
@@ -413,8 +417,8 @@ def _with_dispensable(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
     Not where nothing else tells that a transaction waits for its markers, or that its time is over.
     """
-    asked = {step.api for step in every_step(steps) if not step.set_up and step.kind == "call"} - {_STATES}
-    return _marked(steps, "")[0] if asked and not any(map(_must_look, every_step(steps))) else steps
+    apis = {step.api for step in every_step(steps) if not step.set_up and step.kind == "call"} - {_STATES}
+    return _marked(steps, "")[0] if apis and not any(map(_must_look, every_step(steps))) else steps
 
 
 def _marked(steps: tuple[Step, ...], before: str) -> tuple[tuple[Step, ...], str]:
@@ -452,7 +456,7 @@ def _step(entry: Any, where: str, prefix: str, *, any_version: bool) -> Step:
     api, version = _call(entry["call"], where) if "call" in entry else ("", ANY_VERSION)
     if "call" in entry and version == ANY_VERSION and not any_version:
         raise ScenarioError(f"{where}: call: $v is for the steps of `versions`")
-    if kind == "versions" and not all(isinstance(one, int) for one in entry["versions"]):
+    if kind == "versions" and not all(isinstance(version, int) for version in entry["versions"]):
         raise ScenarioError(f"{where}: versions: numbers are wanted")
     if kind == "call":
         _check_call(entry, api, where)

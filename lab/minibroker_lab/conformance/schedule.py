@@ -51,14 +51,14 @@ def _part(
 ) -> Generator[Result, None, bool]:
     """Results in the order of `runs`, but for those of a time in which the broker died, which come last of it. Returns
     whether the broker is gone for good."""
-    left = list(runs)
-    while left:
+    remaining = list(runs)
+    while remaining:
         watch = _Watch(have)
         begun: list[tuple[ScenarioRun, Result]] = []
         rest: list[ScenarioRun] = []
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             try:
-                for run, result in zip(left, pool.map(watch.run, left), strict=True):
+                for run, result in zip(remaining, pool.map(watch.run, remaining), strict=True):
                     if result is None:
                         rest.append(run)
                     elif watch.suspects(run):
@@ -66,7 +66,7 @@ def _part(
                     else:
                         yield result
             except BaseException:
-                for cluster in {run.cluster for run in left}:
+                for cluster in {run.cluster for run in remaining}:
                     cluster.abandon()
                 raise
         if not begun:
@@ -79,7 +79,7 @@ def _part(
         if not back:
             yield from map(_not_run, rest)
             return True
-        left = rest
+        remaining = rest
     return False
 
 
@@ -100,7 +100,7 @@ def _blamed(
     if len(begun) == 1:
         yield from _all_blamed(begun, "")
         return
-    found = False
+    blamed = False
     again: list[Result] = []
     for run, _ in begun:
         alone = _Watch(watch.have)
@@ -108,13 +108,13 @@ def _blamed(
         result = alone.run(repeated)
         assert result is not None
         if alone.dead:
-            found = True
+            blamed = True
             result = Result(run.scenario, Status.FAILED, _died(repeated), result.seconds, breach=RECOVERY)
             if not _brought_back(start):
                 again += [result, *(_not_run(other) for other, _ in begun[len(again) + 1 :])]
                 break
         again.append(result)
-    if not found:
+    if not blamed:
         names = ", ".join(run.scenario.name for run, _ in begun)
         first = again[0]
         said = f"{_DIED}, while these ran together: {names}"
@@ -156,8 +156,8 @@ class _Watch:
         """The result; None where the broker had died before."""
         missing = [need for need in run.scenario.needs if need not in self.have]
         if missing:
-            asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
-            return Result(run.scenario, Status.SKIPPED, f"needs {' '.join(asked)}")
+            options = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
+            return Result(run.scenario, Status.SKIPPED, f"needs {' '.join(options)}")
         with self._lock:
             if self.dead:
                 return None

@@ -49,8 +49,10 @@ class Session:
         """Run them, held against `expectation`."""
         options, write = replace(self._options, expectation=expectation), partial(say, flush=True)
         runs = [
-            ScenarioRun(self._cluster, one, f"{self._token}-{number}", options, wall_ms, write, patience=self._patience)
-            for number, one in enumerate(scenarios, len(self._runs))
+            ScenarioRun(
+                self._cluster, scenario, f"{self._token}-{number}", options, wall_ms, write, patience=self._patience
+            )
+            for number, scenario in enumerate(scenarios, len(self._runs))
         ]
         self._runs += runs
         return run_all(runs, self._have, self._jobs, self._start)

@@ -129,10 +129,10 @@ def _open(cluster: ClusterUnderTest, prefix: str) -> dict[str, str] | None:
     if any(answer.error_code in RETRIABLE for answer in answers):
         return None
     return {
-        one.transactional_id: one.transaction_state
+        listed.transactional_id: listed.transaction_state
         for answer in answers
-        for one in answer.transaction_states
-        if one.transactional_id.startswith(prefix) and one.transaction_state in _OPEN
+        for listed in answer.transaction_states
+        if listed.transactional_id.startswith(prefix) and listed.transaction_state in _OPEN
     }
 
 

@@ -120,15 +120,15 @@ class Comparison:
             for key, value in expected.items():
                 if key not in got:
                     return Mismatch(f"{path}.{key}", value, ABSENT)
-                if found := self.mismatch(value, got[key], f"{path}.{key}"):
-                    return found
+                if mismatch := self.mismatch(value, got[key], f"{path}.{key}"):
+                    return mismatch
             return None
         if isinstance(expected, list) and isinstance(got, list):
             if len(expected) != len(got):
                 return Mismatch(f"{path}(length)", expected, got)
             for index, (value, item) in enumerate(zip(expected, got, strict=True)):
-                if found := self.mismatch(value, item, f"{path}[{index}]"):
-                    return found
+                if mismatch := self.mismatch(value, item, f"{path}[{index}]"):
+                    return mismatch
             return None
         if isinstance(got, bytes | bytearray | memoryview):
             got = as_text(got)

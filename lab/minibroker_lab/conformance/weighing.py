@@ -217,10 +217,12 @@ def weigh(difference: Difference) -> Breach:
 
 def weigh_answer(differences: Sequence[Difference]) -> list[Breach]:
     """Of all differences of one answer. Beside another code everything but records is its consequence."""
-    other_code = any(_is_code(one.path) for one in differences)
+    other_code = any(_is_code(difference.path) for difference in differences)
     return [
-        DETAIL if other_code and not _is_code(one.path) and _field(one.path) not in _RECORDS else weigh(one)
-        for one in differences
+        DETAIL
+        if other_code and not _is_code(difference.path) and _field(difference.path) not in _RECORDS
+        else weigh(difference)
+        for difference in differences
     ]
 
 
@@ -241,7 +243,7 @@ def goes_on(difference: Difference, breach: Breach) -> bool:
     if not _is_code(difference.path):
         return breach.weight.light
     codes = zip(_listed(difference.expected), _listed(difference.got), strict=False)
-    return breach.weight.light and all((one == _NONE) == (other == _NONE) for one, other in codes)
+    return breach.weight.light and all((code == _NONE) == (other == _NONE) for code, other in codes)
 
 
 def never_became(difference: Difference) -> Breach:
@@ -314,7 +316,7 @@ def _of_codes(difference: Difference) -> Breach:
 
 def _listed(value: Any) -> list[str]:
     if isinstance(value, list):
-        return [one for inner in value for one in _listed(inner)]
+        return [item for inner in value for item in _listed(inner)]
     word, _, rest = str(value).partition(" ")
     return [rest.replace(",", " ").split()[0] if word == "$in" else str(value)]
 
@@ -386,18 +388,20 @@ def _values(batches: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _same(wanted: list[Mapping[str, Any]], read: list[Mapping[str, Any]], *keys: str) -> bool:
     return len(wanted) == len(read) and all(
-        one[key] == other.get(key) or str(one[key]).startswith("$")
-        for one, other in zip(wanted, read, strict=True)
+        batch[key] == other.get(key) or str(batch[key]).startswith("$")
+        for batch, other in zip(wanted, read, strict=True)
         for key in keys
-        if key in one
+        if key in batch
     )
 
 
 def _of_aborted(expected: Any, got: Any) -> Breach:
     if expected is None:
         return DETAIL  # of a reader that reads everything, and does not look at them
-    wanted, told = ([str(one) for one in _batches(side)] if isinstance(side, list) else [] for side in (expected, got))
-    if Counter(wanted) - Counter(told):
+    wanted, received = (
+        [str(batch) for batch in _batches(side)] if isinstance(side, list) else [] for side in (expected, got)
+    )
+    if Counter(wanted) - Counter(received):
         return breaks("aborted-read")
     return breaks("lost-record")
 
@@ -417,5 +421,7 @@ def _of_stable_offset(difference: Difference) -> Breach:
 def _records(response: Any) -> list[Any]:
     value = plain(response)
     if isinstance(value, Mapping):
-        return [one for key, inner in value.items() for one in ([inner or []] if key == "records" else _records(inner))]
-    return [one for inner in value for one in _records(inner)] if isinstance(value, list) else []
+        return [
+            batch for key, inner in value.items() for batch in ([inner or []] if key == "records" else _records(inner))
+        ]
+    return [batch for inner in value for batch in _records(inner)] if isinstance(value, list) else []

@@ -120,8 +120,8 @@ class Member:
         batch: list[Any] = []
         seen = self.rebalances
         deadline = time.monotonic() + BATCH_SECONDS
-        while len(batch) < BATCH_RECORDS and (left := deadline - time.monotonic()) > 0:
-            message = consumer.poll(left)
+        while len(batch) < BATCH_RECORDS and (seconds := deadline - time.monotonic()) > 0:
+            message = consumer.poll(seconds)
             if self.rebalances != seen:
                 # What was polled before belongs to partitions that may have another owner by now.
                 reset_to_committed(consumer)

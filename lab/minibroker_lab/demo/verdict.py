@@ -54,14 +54,14 @@ class Verdict:
 def judge(source: list[bytes], target: list[bytes], fenced_producers: int, *, expected_fenced: int) -> Verdict:
     """Compare the records that went in with those that came out, value by value."""
     amounts = {order["id"]: order["amount"] for order in map(json.loads, source)}
-    found = Counter((result["id"], result["doubled"]) for result in map(json.loads, target))
+    results = Counter((result["id"], result["doubled"]) for result in map(json.loads, target))
     expected = {(number, 2 * amount) for number, amount in amounts.items()}
     return Verdict(
         records_in=len(source),
         records_out=len(target),
-        duplicates=sum(count - 1 for result, count in found.items() if result in expected),
-        losses=len(expected - found.keys()) + len(source) - len(amounts),
-        strays=sum(count for result, count in found.items() if result not in expected),
+        duplicates=sum(count - 1 for result, count in results.items() if result in expected),
+        losses=len(expected - results.keys()) + len(source) - len(amounts),
+        strays=sum(count for result, count in results.items() if result not in expected),
         fenced_producers=fenced_producers,
         expected_fenced=expected_fenced,
     )

@@ -141,8 +141,8 @@ class Client:
             except Disconnected:
                 await self.pause(50)
                 continue
-            for found in answer.topics:
-                for partition in found.partitions:
+            for listed in answer.topics:
+                for partition in listed.partitions:
                     place = topic, partition.partition_index
                     if partition.leader_epoch < self._leader_epochs.get(place, -1):
                         self.history.counts["metadata of an older leader epoch"] += 1
@@ -196,13 +196,13 @@ class Client:
                 self._coordinators.pop((kind, key), None)
                 await self.pause(20 + self.random.random() * 80)
                 continue
-            found = ErrorCode(code(answer))
-            self.history.tell(f"{name}: {found.name}", f"{self.name}: {name} of {key} at {node}: {found.name}")
-            if found not in RETRIABLE:
+            answered = ErrorCode(code(answer))
+            self.history.tell(f"{name}: {answered.name}", f"{self.name}: {name} of {key} at {node}: {answered.name}")
+            if answered not in RETRIABLE:
                 self.answered_by = node
                 return answer, twice
-            if found in _LOST:
+            if answered in _LOST:
                 self._coordinators.pop((kind, key), None)
-            if found not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            if answered not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
                 twice = True
             await self.pause(20 + self.random.random() * 60)

@@ -157,17 +157,17 @@ def as_trace(outcome: SeedResult) -> Trace:
 
 def verdict(outcome: SeedResult) -> list[str]:
     """Holes of Kafka that were met, and promises that were broken, line by line."""
-    told = []
+    lines = []
     for name, findings in outcome.explained.items():
         hole = next(hole for hole in HOLES if hole.name == name)
-        told += [f"known hole of Kafka: {name} ({hole.source})", f"  {hole.what}"]
-        told.append(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
-        told += [f"    {found.told()}" for found in findings[:_FINDINGS]]
+        lines += [f"known hole of Kafka: {name} ({hole.source})", f"  {hole.what}"]
+        lines.append(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
+        lines += [f"    {finding.told()}" for finding in findings[:_FINDINGS]]
         if len(findings) > _FINDINGS:
-            told.append(f"    … and {len(findings) - _FINDINGS} more")
-    told += outcome.crash.splitlines()
-    told += map(str, outcome.findings)
+            lines.append(f"    … and {len(findings) - _FINDINGS} more")
+    lines += outcome.crash.splitlines()
+    lines += map(str, outcome.findings)
     if not outcome.broken:
         holes = counted(len(outcome.explained), "known hole")
-        told.append("no promise was broken" + (f" but by {holes} of Kafka" if outcome.explained else ""))
-    return told
+        lines.append("no promise was broken" + (f" but by {holes} of Kafka" if outcome.explained else ""))
+    return lines

@@ -77,9 +77,9 @@ class ConsumerMember(Member):
             return False
         self.generation = answer.member_epoch
         if answer.assignment is not None:
-            found = answer.assignment.topic_partitions
-            self._topic_id = found[0].topic_id if found else self._topic_id
-            self._target = tuple(sorted(index for topic in found for index in topic.partitions))
+            topics = answer.assignment.topic_partitions
+            self._topic_id = topics[0].topic_id if topics else self._topic_id
+            self._target = tuple(sorted(index for topic in topics for index in topic.partitions))
         return True
 
     async def _beat(self) -> None:

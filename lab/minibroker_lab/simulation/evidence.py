@@ -112,12 +112,12 @@ class PartitionWatch:
         self, image: MetadataImage, topics: tuple[str, ...]
     ) -> list[tuple[str, PartitionImage | None, PartitionImage]]:
         """(topic, before, after) of every partition that changed."""
-        found = []
+        changes = []
         for name in topics:
             topic = image.topics.get(name)
             for after in topic.partitions if topic is not None else ():
                 before = self._known.get((name, after.index))
                 if before is not after:
                     self._known[name, after.index] = after
-                    found.append((name, before, after))
-        return found
+                    changes.append((name, before, after))
+        return changes

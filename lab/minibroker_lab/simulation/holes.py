@@ -56,227 +56,227 @@ _OF_MARKERS = frozenset(
 )
 
 
-def _facts(found: Finding, world: World) -> frozenset[str]:
+def _facts(finding: Finding, world: World) -> frozenset[str]:
     """What was true when a client was refused; nothing for other rules."""
-    return world.history.evidence.facts.get(found.message, frozenset()) if found.rule == "refusal" else frozenset()
+    return world.history.evidence.facts.get(finding.message, frozenset()) if finding.rule == "refusal" else frozenset()
 
 
-def _record_of(found: Finding, world: World) -> Record | None:
+def _record_of(finding: Finding, world: World) -> Record | None:
     """The record that a finding over records quotes."""
     records = world.history.records
-    return next((records[key] for key in _QUOTED.findall(found.message) if key in records), None)
+    return next((records[key] for key in _QUOTED.findall(finding.message) if key in records), None)
 
 
-def _copies_of(found: Finding, world: World) -> list[Record]:
+def _copies_of(finding: Finding, world: World) -> list[Record]:
     """The records that were made of the input that a finding on lineage quotes, and the input."""
-    keys = _QUOTED.findall(found.message) if found.rule.startswith("lineage") else []
+    keys = _QUOTED.findall(finding.message) if finding.rule.startswith("lineage") else []
     return [r for r in world.history.records.values() if r.key in keys or r.key.partition("<")[2] in keys]
 
 
 # -- transactions that something late ended ----------------------------------------------------------------------------
 
 
-def _late_end(found: Finding, world: World) -> bool:
-    return Fact.LATE_END in _facts(found, world) or _of_transaction(found, world, world.history.evidence.ended)
+def _late_end(finding: Finding, world: World) -> bool:
+    return Fact.LATE_END in _facts(finding, world) or _of_transaction(finding, world, world.history.evidence.ended)
 
 
-def _late_marker(found: Finding, world: World) -> bool:
+def _late_marker(finding: Finding, world: World) -> bool:
     evidence = world.history.evidence
-    idle = (found.log.topic, found.log.partition), (found.producer_id, found.producer_epoch)
-    if found.rule in _OF_MARKERS and idle in evidence.idle_markers:
+    idle = (finding.log.topic, finding.log.partition), (finding.producer_id, finding.producer_epoch)
+    if finding.rule in _OF_MARKERS and idle in evidence.idle_markers:
         return True  # one marker too many, and the decisions no longer fit those that follow
-    return Fact.LATE_MARKER in _facts(found, world) or _of_transaction(found, world, evidence.marked)
+    return Fact.LATE_MARKER in _facts(finding, world) or _of_transaction(finding, world, evidence.marked)
 
 
-def _of_transaction(found: Finding, world: World, hit: Mapping[Hashable, Identity]) -> bool:
+def _of_transaction(finding: Finding, world: World, hit: Mapping[Hashable, Identity]) -> bool:
     """The finding quotes a transaction that was hit, or a record or copy in it, or its producer's markers are wrong."""
     if not hit:
         return False
-    if found.rule in _OF_MARKERS and (found.producer_id, found.producer_epoch) in hit.values():
+    if finding.rule in _OF_MARKERS and (finding.producer_id, finding.producer_epoch) in hit.values():
         return True
-    if found.rule.startswith("lineage"):
-        return any(record.transaction in hit for record in _copies_of(found, world))
-    record = _record_of(found, world)
-    return any(name in hit for name in _QUOTED.findall(found.message)) or (
+    if finding.rule.startswith("lineage"):
+        return any(record.transaction in hit for record in _copies_of(finding, world))
+    record = _record_of(finding, world)
+    return any(name in hit for name in _QUOTED.findall(finding.message)) or (
         record is not None and record.transaction in hit
     )
 
 
-def _late_init(found: Finding, world: World) -> bool:
-    return Fact.LATE_INIT in _facts(found, world)
+def _late_init(finding: Finding, world: World) -> bool:
+    return Fact.LATE_INIT in _facts(finding, world)
 
 
-def _late_join(found: Finding, world: World) -> bool:
-    return Fact.LATE_JOIN in _facts(found, world)
+def _late_join(finding: Finding, world: World) -> bool:
+    return Fact.LATE_JOIN in _facts(finding, world)
 
 
-def _forgotten_epoch(found: Finding, world: World) -> bool:
-    return world.plan.client_version == 0 and Fact.FORGOTTEN in _facts(found, world)
+def _forgotten_epoch(finding: Finding, world: World) -> bool:
+    return world.plan.client_version == 0 and Fact.FORGOTTEN in _facts(finding, world)
 
 
-def _late_offsets(found: Finding, world: World) -> bool:
+def _late_offsets(finding: Finding, world: World) -> bool:
     rewound = world.history.evidence.rewound
-    return found.rule.startswith("lineage") and any(r.transaction in rewound for r in _copies_of(found, world))
+    return finding.rule.startswith("lineage") and any(r.transaction in rewound for r in _copies_of(finding, world))
 
 
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
-def _verification_of_late_copy(found: Finding, world: World) -> bool:
-    return Fact.LATE_WRITE in _facts(found, world) and bool(_WAITS.search(found.message))
+def _verification_of_late_copy(finding: Finding, world: World) -> bool:
+    return Fact.LATE_WRITE in _facts(finding, world) and bool(_WAITS.search(finding.message))
 
 
-def _forgotten_window(found: Finding, world: World) -> bool:
-    match = _OLDER.search(found.message)
+def _forgotten_window(finding: Finding, world: World) -> bool:
+    match = _OLDER.search(finding.message)
     if world.plan.rules.producer.snapshot_all_batches or match is None or int(match[2]) >= int(match[1]):
         return False
-    return {Fact.RETRY, Fact.NEW_LEADER} <= _facts(found, world)
+    return {Fact.RETRY, Fact.NEW_LEADER} <= _facts(finding, world)
 
 
-def _overrun_window(found: Finding, world: World) -> bool:
-    match = _OUT_OF_ORDER.search(found.message)
+def _overrun_window(finding: Finding, world: World) -> bool:
+    match = _OUT_OF_ORDER.search(finding.message)
     if match is None or int(match[2]) >= int(match[1]):
         return False
-    return {Fact.RETRY, Fact.OVERRUN} <= _facts(found, world)
+    return {Fact.RETRY, Fact.OVERRUN} <= _facts(finding, world)
 
 
-def _began_anywhere(found: Finding, world: World) -> bool:
-    match = _BEGAN.search(found.message)
-    if found.rule != "refusal" or world.plan.rules.producer.unknown_producer_sequence != "accept" or match is None:
+def _began_anywhere(finding: Finding, world: World) -> bool:
+    match = _BEGAN.search(finding.message)
+    if finding.rule != "refusal" or world.plan.rules.producer.unknown_producer_sequence != "accept" or match is None:
         return False
     # Which of the window was taken may never have been told to the client.
     return match[1] != "0"
 
 
-def _left_behind(found: Finding, world: World) -> bool:
-    return bool({Fact.BEHIND, Fact.DEPOSED} & _facts(found, world))
+def _left_behind(finding: Finding, world: World) -> bool:
+    return bool({Fact.BEHIND, Fact.DEPOSED} & _facts(finding, world))
 
 
 # -- what a machine forgets --------------------------------------------------------------------------------------------
 
 
-def _torn_snapshot(found: Finding, world: World) -> bool:
-    torn = "expected a snapshot" in found.message or "expected CRC-32C" in found.message
+def _torn_snapshot(finding: Finding, world: World) -> bool:
+    torn = "expected a snapshot" in finding.message or "expected CRC-32C" in finding.message
     lost = {str(node) for node in world.history.evidence.powerless}
-    return found.rule == "producer-snapshot" and torn and found.log.root in lost
+    return finding.rule == "producer-snapshot" and torn and finding.log.root in lost
 
 
-def _undone_truncation(found: Finding, world: World) -> bool:
+def _undone_truncation(finding: Finding, world: World) -> bool:
     """In the files of such a machine, and in the partition, once it leads."""
     cut = {(str(node), place) for node, place in world.history.evidence.uncut}
-    if found.rule in _OF_FILES and found.log.root:
-        return (found.log.root, (found.log.topic, found.log.partition)) in cut
-    return _in_places(found, world, {place for _, place in cut})
+    if finding.rule in _OF_FILES and finding.log.root:
+        return (finding.log.root, (finding.log.topic, finding.log.partition)) in cut
+    return _in_places(finding, world, {place for _, place in cut})
 
 
-def _own_records(found: Finding, world: World) -> bool:
+def _own_records(finding: Finding, world: World) -> bool:
     """In the files of such a replica, and in the partition, once it leads."""
     kept = world.history.evidence.own_records
-    place = found.log.topic, found.log.partition
-    replica = int(found.log.root) if found.log.root.isdigit() else -1, place
-    if found.rule in _OF_FILES and found.log.root.isdigit():
+    place = finding.log.topic, finding.log.partition
+    replica = int(finding.log.root) if finding.log.root.isdigit() else -1, place
+    if finding.rule in _OF_FILES and finding.log.root.isdigit():
         return replica in kept
-    if found.rule == "reload":
+    if finding.rule == "reload":
         end, batches_end = world.history.evidence.cut_inside.get(replica, (-1, -1))
         ends = f"log end offset: {end} before, {batches_end} after the reload"
-        return replica in kept and found.message == ends
-    return _in_places(found, world, {place for _, place in kept})
+        return replica in kept and finding.message == ends
+    return _in_places(finding, world, {place for _, place in kept})
 
 
-def _forgotten_with_records(found: Finding, world: World) -> bool:
-    return _at_reload(found, world, _FORGOTTEN, world.history.evidence.deleted)
+def _forgotten_with_records(finding: Finding, world: World) -> bool:
+    return _at_reload(finding, world, _FORGOTTEN, world.history.evidence.deleted)
 
 
-def _found_again(found: Finding, world: World) -> bool:
-    return _at_reload(found, world, _FOUND_AGAIN, world.history.evidence.found_again)
+def _found_again(finding: Finding, world: World) -> bool:
+    return _at_reload(finding, world, _FOUND_AGAIN, world.history.evidence.found_again)
 
 
 def _at_reload(
-    found: Finding, world: World, message: re.Pattern[str], known: Mapping[tuple[int, TopicPartition], Set[int]]
+    finding: Finding, world: World, message: re.Pattern[str], known: Mapping[tuple[int, TopicPartition], Set[int]]
 ) -> bool:
-    match = message.match(found.message) if found.rule == "reload" else None
+    match = message.match(finding.message) if finding.rule == "reload" else None
     if match is None or world.plan.rules.producer.rebuild_from != "log_start":
         return False
-    replica = int(found.log.root), (found.log.topic, found.log.partition)
+    replica = int(finding.log.root), (finding.log.topic, finding.log.partition)
     return int(match[1]) in known.get(replica, ())
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
 
 
-def _dropped_marker(found: Finding, world: World) -> bool:
+def _dropped_marker(finding: Finding, world: World) -> bool:
     """Later records in such a partition stay above the last stable offset, and the next end of that producer decides
     both transactions."""
     evidence = world.history.evidence
     hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
     return (
-        _in_places(found, world, {marker.place for marker in evidence.dropped})
-        or _group_waits(found, hung)
-        or (found.rule == "torn-transaction" and _torn_by_drop(found, world))
+        _in_places(finding, world, {marker.place for marker in evidence.dropped})
+        or _group_waits(finding, hung)
+        or (finding.rule == "torn-transaction" and _torn_by_drop(finding, world))
     )
 
 
-def _torn_by_drop(found: Finding, world: World) -> bool:
+def _torn_by_drop(finding: Finding, world: World) -> bool:
     """The transaction has records where one of its producer's markers was dropped: there another end decided."""
     dropped = {(marker.transactional_id, marker.place) for marker in world.history.evidence.dropped}
-    quoted = set(_QUOTED.findall(found.message))
+    quoted = set(_QUOTED.findall(finding.message))
     return any(
         record.transaction in quoted and (record.client.partition("#")[0], (record.topic, record.partition)) in dropped
         for record in world.history.records.values()
     )
 
 
-def _early(found: Finding, world: World) -> bool:
+def _early(finding: Finding, world: World) -> bool:
     """Its coordinator forgot partitions that it had agreed to: their transaction stays open there."""
     evidence = world.history.evidence
-    if Fact.EARLY in _facts(found, world):
+    if Fact.EARLY in _facts(finding, world):
         return True
-    if found.rule in _OF_MARKERS:
-        return found.transactional_id in evidence.early or found.producer_id in evidence.early_producers
-    if found.rule.startswith("lineage"):
-        if any(record.transaction in evidence.early_transactions for record in _copies_of(found, world)):
+    if finding.rule in _OF_MARKERS:
+        return finding.transactional_id in evidence.early or finding.producer_id in evidence.early_producers
+    if finding.rule.startswith("lineage"):
+        if any(record.transaction in evidence.early_transactions for record in _copies_of(finding, world)):
             return True
-    elif found.rule in _READ:
-        record = _record_of(found, world)
-        named = {record.transaction} if record is not None else set(_QUOTED.findall(found.message))
+    elif finding.rule in _READ:
+        record = _record_of(finding, world)
+        named = {record.transaction} if record is not None else set(_QUOTED.findall(finding.message))
         if named & evidence.early_transactions:
             return True
     hung = {place for place, producers in evidence.hung.items() if producers & evidence.early_producers}
-    return _in_places(found, world, hung) or _group_waits(found, hung)
+    return _in_places(finding, world, hung) or _group_waits(finding, hung)
 
 
-def _group_waits(found: Finding, hung: Set[TopicPartition]) -> bool:
+def _group_waits(finding: Finding, hung: Set[TopicPartition]) -> bool:
     """While a transaction hangs among the offsets of a group, its members are told UNSTABLE_OFFSET_COMMIT, and copy
     nothing any more."""
     if all(topic != CONSUMER_OFFSETS for topic, _ in hung):
         return False
-    if found.rule == "no-progress":
-        return "OffsetFetch at" in found.message
-    return found.rule == "lineage-lost"
+    if finding.rule == "no-progress":
+        return "OffsetFetch at" in finding.message
+    return finding.rule == "lineage-lost"
 
 
-def _unclean(found: Finding, world: World) -> bool:
-    if Fact.UNCLEAN in _facts(found, world):
+def _unclean(finding: Finding, world: World) -> bool:
+    if Fact.UNCLEAN in _facts(finding, world):
         return True
-    return _in_places(found, world, world.history.evidence.unclean)
+    return _in_places(finding, world, world.history.evidence.unclean)
 
 
-def _in_places(found: Finding, world: World, places: Set[TopicPartition]) -> bool:
+def _in_places(finding: Finding, world: World, places: Set[TopicPartition]) -> bool:
     if not places:
         return False
-    if found.rule.startswith("lineage"):
-        return any((record.topic, record.partition) in places for record in _copies_of(found, world))
-    if found.rule == "offset-outcome" and any(f"{topic}-{index}" in found.message for topic, index in places):
+    if finding.rule.startswith("lineage"):
+        return any((record.topic, record.partition) in places for record in _copies_of(finding, world))
+    if finding.rule == "offset-outcome" and any(f"{topic}-{index}" in finding.message for topic, index in places):
         return True
-    if found.rule in _OF_MARKERS or found.rule in _READ or found.rule in ("offset-back", "no-progress"):
-        return (found.log.topic, found.log.partition) in places
+    if finding.rule in _OF_MARKERS or finding.rule in _READ or finding.rule in ("offset-back", "no-progress"):
+        return (finding.log.topic, finding.log.partition) in places
     return False
 
 
-def _no_producer_id(found: Finding, world: World) -> bool:
-    if found.rule == "no-producer-id":
+def _no_producer_id(finding: Finding, world: World) -> bool:
+    if finding.rule == "no-producer-id":
         return bool(world.plan.careless)
-    record = _record_of(found, world) if found.rule in _READ else None
+    record = _record_of(finding, world) if finding.rule in _READ else None
     return record is not None and record.client.startswith(CARELESS)
 
 
@@ -290,13 +290,13 @@ _EXPLAIN: tuple[Callable[[Finding, World], bool], ...] = (
 def _holes() -> tuple[Hole, ...]:
     """The rows of `holes.json`, each under the name of the function that says what it explains."""
     with open(os.path.join(os.path.dirname(__file__), "holes.json"), encoding="utf-8") as file:
-        told = json.load(file)
-    return tuple(Hole(**told[explains.__name__.strip("_")], explains=explains) for explains in _EXPLAIN)
+        rows = json.load(file)
+    return tuple(Hole(**rows[explains.__name__.strip("_")], explains=explains) for explains in _EXPLAIN)
 
 
 HOLES = _holes()
 
 
-def explained(found: Finding, world: World) -> Hole | None:
+def explained(finding: Finding, world: World) -> Hole | None:
     """The first hole that explains a finding."""
-    return next((hole for hole in HOLES if hole.explains(found, world)), None)
+    return next((hole for hole in HOLES if hole.explains(finding, world)), None)

@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
 def judge(world: World) -> list[Finding]:
     """Every broken promise that no known hole of Kafka's protocol explains; the others go to `world.explained`."""
-    found = []
-    for one in judge_all(world):
-        hole = explained(one, world)
+    findings = []
+    for finding in judge_all(world):
+        hole = explained(finding, world)
         if hole is None:
-            found.append(one)
+            findings.append(finding)
         else:
             world.history.counts[f"hole: {hole.name}"] += 1
-            world.explained.setdefault(hole.name, []).append(one)
-    return found
+            world.explained.setdefault(hole.name, []).append(finding)
+    return findings
 
 
 def judge_all(world: World) -> list[Finding]:
     """Every broken promise."""
     history = world.history
-    found = list(history.findings)
-    found += judge_history(
+    findings = list(history.findings)
+    findings += judge_history(
         history.sent(),
         _stored(world),
         outcomes=history.outcomes,
         reads=[seen for client in world.clients for seen in _seen(client)],
     )
-    found += _lineage(world)
-    found += judge_marks(history.marks)
+    findings += _lineage(world)
+    findings += judge_marks(history.marks)
     for broker in world.brokers().values():
         # As every minute: readers of the files need the log start offsets.
         broker.directory.note(p.log for p in broker.partitions() if p.is_open)
@@ -60,7 +60,7 @@ def judge_all(world: World) -> list[Finding]:
         states[state.log.partition, state.offset] = state
     if world.coverage is not None:
         world.coverage.transactions(states[place] for place in sorted(states))
-    found += judge_logs(
+    findings += judge_logs(
         [log for scan in scans for log in scan.logs],
         [state for scan in scans for state in scan.states],
         [commit for scan in scans for commit in scan.commits],
@@ -70,11 +70,11 @@ def judge_all(world: World) -> list[Finding]:
     )
     before, after = world.restart()
     for log, live in before.items():
-        found += judge_reload(log, live, after.get(log, {}))
-    for one in found:
-        if RULES[one.rule].severity != ERROR:
-            history.counts[f"notice: {one.rule}"] += 1
-    return [one for one in found if one.severity == ERROR]
+        findings += judge_reload(log, live, after.get(log, {}))
+    for finding in findings:
+        if RULES[finding.rule].severity != ERROR:
+            history.counts[f"notice: {finding.rule}"] += 1
+    return [finding for finding in findings if finding.severity == ERROR]
 
 
 def _seen(client: Client) -> list[Seen]:
@@ -100,7 +100,7 @@ def _lineage(world: World) -> list[Finding]:
             inputs.setdefault(key, []).append(place)
         elif "<" in key:
             outputs.setdefault(key.partition("<")[2], []).append(place)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for key in {**inputs, **outputs}:
-        found += judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
-    return found
+        findings += judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+    return findings

@@ -41,15 +41,15 @@ class LateMarkers:
         """A broker begins to serve another broker's request."""
         if not isinstance(request, WriteTxnMarkersRequest):
             return
-        for found in request.markers:
+        for written in request.markers:
             marker = Marker(
-                found.producer_id,
-                found.producer_epoch,
-                found.transaction_result,
-                found.coordinator_epoch,
-                found.transaction_version,
+                written.producer_id,
+                written.producer_epoch,
+                written.transaction_result,
+                written.coordinator_epoch,
+                written.transaction_version,
             )
-            places = [(topic.name, index) for topic in found.topics for index in topic.partition_indexes]
+            places = [(topic.name, index) for topic in written.topics for index in topic.partition_indexes]
             self._meets(node_id, marker, places, given_up=given_up)
 
     def sends(self, node_id: int, job: EndedTransaction, places: Iterable[TopicPartition]) -> None:
@@ -97,8 +97,8 @@ class LateMarkers:
     def _deposed(self, marker: Marker, transactional_id: str | None) -> bool:
         if transactional_id is None:
             return False
-        found = self._world.cluster.image.partition(*self._state_log(transactional_id))
-        return found is not None and marker.coordinator_epoch < found.leader_epoch
+        state = self._world.cluster.image.partition(*self._state_log(transactional_id))
+        return state is not None and marker.coordinator_epoch < state.leader_epoch
 
     def _is_due(self, place: TopicPartition, marker: Marker, transactional_id: str | None) -> bool:
         """Whether the coordinator is about to send the same marker; then the late one has no other effect."""

@@ -80,14 +80,14 @@ class Links:
 
     def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
         """Fails with Disconnected."""
-        found = self._dispatcher(node_id)
+        running = self._dispatcher(node_id)
         answer: Deferred[Response] = Deferred()
-        if found is None:
+        if running is None:
             self._schedule.call_later(self._conditions.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
             return answer
         connection = self._connections.get(node_id)
-        if connection is None or connection.broken or connection.life != found[0]:
-            connection = self._connections[node_id] = _Connection(self, node_id, *found)
+        if connection is None or connection.broken or connection.life != running[0]:
+            connection = self._connections[node_id] = _Connection(self, node_id, *running)
         connection.send(request, version, answer)
         return answer
 
@@ -169,9 +169,9 @@ class _Connection:
 
     def _serve(self) -> None:
         """The broker takes the next request of the connection once the one before is answered."""
-        found = self._links._dispatcher(self._node_id)
+        running = self._links._dispatcher(self._node_id)
         # Busy: a request that arrived since this was scheduled had it served already.
-        if self._busy or not self._queue or found is None or found[0] != self.life:
+        if self._busy or not self._queue or running is None or running[0] != self.life:
             return
         message = self._queue.popleft()
         self._busy = True
@@ -190,8 +190,8 @@ class _Connection:
             self._served(served, message, reasons)
 
     def _done(self, done: Deferred[Any], message: _Message, reasons: list[Refusal]) -> None:
-        found = self._links._dispatcher(self._node_id)
-        if found is not None and found[0] == self.life:  # else that broker is gone
+        running = self._links._dispatcher(self._node_id)
+        if running is not None and running[0] == self.life:  # else that broker is gone
             self._served(done.result(), message, reasons)
 
     def _served(self, buffers: list[Any] | None, message: _Message, reasons: list[Refusal]) -> None:

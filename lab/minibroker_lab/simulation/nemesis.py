@@ -320,10 +320,10 @@ class Nemesis:
     def _another_instance(self) -> None:
         """A client dies, or hangs, and a new instance with its transactional id starts."""
         world = self._world
-        found = [c for c in world.clients if isinstance(c, Producer) and c.transactional_id and not c.superseded]
-        if not found:
+        producers = [c for c in world.clients if isinstance(c, Producer) and c.transactional_id and not c.superseded]
+        if not producers:
             return
-        old = self._random.choice(found)
+        old = self._random.choice(producers)
         if not old.done and self._random.random() >= world.plan.zombies:
             old.die()
         assert old.transactional_id is not None

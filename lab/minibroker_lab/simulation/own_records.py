@@ -28,8 +28,8 @@ class OwnRecords:
         """A broker takes up a request of a client, or of another broker."""
         if isinstance(request, DeleteRecordsRequest):
             for topic in request.topics:
-                for found in topic.partitions:
-                    self._remember(node_id, (topic.name, found.partition_index))
+                for partition in topic.partitions:
+                    self._remember(node_id, (topic.name, partition.partition_index))
         elif isinstance(request, FetchRequest) and request.replica_state is not None:
             for place in self._epochs:
                 self._compare(node_id, request.replica_state.replica_id, place)
@@ -58,5 +58,5 @@ class OwnRecords:
 
     def _replica(self, node_id: int, place: TopicPartition) -> Partition | None:
         broker = self._world.cluster.brokers.get(node_id)
-        found = () if broker is None else broker.partitions()
-        return next((p for p in found if (p.topic, p.index) == place and p.has_log), None)
+        partitions = () if broker is None else broker.partitions()
+        return next((p for p in partitions if (p.topic, p.index) == place and p.has_log), None)

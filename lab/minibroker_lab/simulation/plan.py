@@ -131,14 +131,14 @@ class Plan:
 
     def _clients(self) -> str:
         group = "KIP-848 group" if self.consumer_groups else "classic group"
-        found = {
+        counts = {
             "idempotent": self.producers + bool(self.copiers),
             "transactional": self.transactional,
             f"copying in a {group}": self.copiers,
             "without a producer id": self.careless,
             "deleting records": int(self.delete_records > 0),
         }
-        return ", ".join(f"{count} {what}" for what, count in found.items() if count)
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
     def _chances(self) -> dict[str, float]:
         return {

@@ -333,13 +333,13 @@ class Producer(Client):
             answer = await self.ask(leader, self._request(batch), self.versions.produce, m.ProduceResponse)
         except Disconnected:
             return None
-        found = answer.responses[0].partition_responses[0]
-        code = ErrorCode(found.error_code)
+        result = answer.responses[0].partition_responses[0]
+        code = ErrorCode(result.error_code)
         batch.reason = self.why(code)
         self.history.tell(
             f"Produce: {code.name}",
             f"{self.name}: {batch.place[0]}-{batch.place[1]} at {leader}, epoch {self.epoch} sequence {batch.sequence}"
-            f" ({len(batch.records)} records from {batch.records[0].key}): {code.name}, offset {found.base_offset}",
+            f" ({len(batch.records)} records from {batch.records[0].key}): {code.name}, offset {result.base_offset}",
         )
         return code
 
@@ -380,8 +380,8 @@ class Producer(Client):
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[
-                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
-                for name, found in by_topic(missing).items()
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in by_topic(missing).items()
             ],
         )
         answer, _ = await self.coordinate(

@@ -99,22 +99,22 @@ class Reader(Client):
         except Disconnected:
             self.lost_leader(topic, index)
             return
-        found = answer.topics[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
+        start = answer.topics[0].partitions[0]
+        if start.error_code != ErrorCode.NONE:
             self.lost_leader(topic, index)
             await self.pause(50)
             return
         position = self.positions[place]
-        self.tell("begins anew", f"{topic}-{index} has no offset {position} any more, it begins at {found.offset}")
-        if found.offset <= position and place not in self.history.evidence.unclean:
-            text = f"{self.name} at offset {position} is out of range, though the log begins at {found.offset}"
+        self.tell("begins anew", f"{topic}-{index} has no offset {position} any more, it begins at {start.offset}")
+        if start.offset <= position and place not in self.history.evidence.unclean:
+            text = f"{self.name} at offset {position} is out of range, though the log begins at {start.offset}"
             self.history.report("refusal", topic, index, text)
-        self.positions[place] = self.starts[place] = found.offset
+        self.positions[place] = self.starts[place] = start.offset
 
     def _take(self, place: TopicPartition, node: int, data: Any) -> list[Seen]:
         # Another broker may know less of what is committed for a moment, so marks are of one life of one broker.
-        found = self.world.dispatcher(node)
-        who = f"{self.name} at {node} in life {found[0] if found else 0}"
+        running = self.world.dispatcher(node)
+        who = f"{self.name} at {node} in life {running[0] if running else 0}"
         self.stable[place] = data.last_stable_offset
         self.history.marks.append(
             Marks(who, *place, data.log_start_offset, data.last_stable_offset, data.high_watermark)

@@ -35,9 +35,9 @@ def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
         for partition in broker.partitions():
             if partition.has_log:
                 log = partition.log
-                found: dict[Hashable, object] = {"log end offset": log.log_end_offset}
-                found.update({f"producer {p.producer_id}": p for p in log.producers.active()})
-                states[Log(str(node), partition.topic, partition.index)] = found
+                state: dict[Hashable, object] = {"log end offset": log.log_end_offset}
+                state.update({f"producer {p.producer_id}": p for p in log.producers.active()})
+                states[Log(str(node), partition.topic, partition.index)] = state
         for index, transactions in broker.coordinators.transactions.host.shards():
             ids = durable_state(transactions.entries.values())
             states[Log(COORDINATOR, TRANSACTION_STATE, index)] = {
@@ -69,11 +69,11 @@ def producers_below_start(brokers: dict[int, Broker], started: Set[int]) -> dict
 
 
 def _below_start(log: PartitionLog) -> set[int]:
-    found = set()
+    producer_ids = set()
     for segment, after in zip_longest(log.segments, log.segments[1:]):
         if after is None or after.base_offset > log.recovery_point:
-            found |= {h.producer_id for _, h in segment.headers() if h.base_offset < log.log_start_offset}
-    return {producer_id for producer_id in found if producer_id >= 0 and not log.producers.knows(producer_id)}
+            producer_ids |= {h.producer_id for _, h in segment.headers() if h.base_offset < log.log_start_offset}
+    return {producer_id for producer_id in producer_ids if producer_id >= 0 and not log.producers.knows(producer_id)}
 
 
 def ends_inside_batches(brokers: dict[int, Broker]) -> dict[tuple[int, TopicPartition], tuple[int, int]]:

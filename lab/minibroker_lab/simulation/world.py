@@ -207,9 +207,9 @@ class World:
 
     def _note_early(self, node_id: int, request: Request) -> None:
         """A coordinator loads its log to the end, also what its replicas may not have, and answers from it."""
-        asked = _transactions_of(request)
-        broker = self.cluster.brokers.get(node_id) if asked else None
-        for name, producer_id in asked if broker is not None else ():
+        transactions = _transactions_of(request)
+        broker = self.cluster.brokers.get(node_id) if transactions else None
+        for name, producer_id in transactions if broker is not None else ():
             assert broker is not None
             index = partition_for(name, self.plan.transaction_partitions)
             try:
@@ -377,12 +377,12 @@ class World:
     def _all_readable(self) -> bool:
         """Whether each partition has a leader, which has shown to readers all that it has."""
         for topic in self.cluster.image.topics.values():
-            for found in topic.partitions:
-                broker = self.cluster.brokers.get(found.leader)
+            for state in topic.partitions:
+                broker = self.cluster.brokers.get(state.leader)
                 if broker is None:
                     return False
                 try:
-                    partition = broker.partition(topic.name, found.index)
+                    partition = broker.partition(topic.name, state.index)
                 except ApiError:
                     return False
                 if partition.high_watermark < partition.log_end_offset:

@@ -107,10 +107,10 @@ class Story:
     # -- clients -----------------------------------------------------------------------------------------------------
 
     def _client(self, kind: Any, **config: Any) -> Any:
-        given = {name.replace("_", "."): value for name, value in config.items()}
+        settings = {name.replace("_", "."): value for name, value in config.items()}
         servers = {"bootstrap.servers": self.broker.bootstrap_servers, "client.id": self.client}
         return kind(
-            {**_QUICK, **servers, "socket.timeout.ms": self.socket_timeout_ms, "error_cb": lambda _: None, **given}
+            {**_QUICK, **servers, "socket.timeout.ms": self.socket_timeout_ms, "error_cb": lambda _: None, **settings}
         )
 
     def _consumer(self, **config: Any) -> Any:
@@ -146,19 +146,19 @@ class Story:
                 time.sleep(0.02)
 
     def _poll(self, reader: Any, count: int) -> list[bytes]:
-        found: list[bytes] = []
+        values: list[bytes] = []
         deadline = time.monotonic() + SECONDS
-        while len(found) < count and time.monotonic() < deadline:
+        while len(values) < count and time.monotonic() < deadline:
             message = reader.poll(0.1)
             if message is None:
                 continue
             if message.error() is None:
-                found.append(message.value())
+                values.append(message.value())
             else:
                 self.seen.told.add(message.error().name())
                 if message.error().name() == "NOT_COORDINATOR":
                     break
-        return found
+        return values
 
     # -- stories -----------------------------------------------------------------------------------------------------
 
@@ -181,11 +181,11 @@ class Story:
     def committed(self) -> None:
         reader = self._consumer()
         try:
-            found = self._insist(lambda: reader.committed([TopicPartition(self.topic, 0)], SECONDS))
-            if found[0].error is not None:
-                self.seen.told.add(found[0].error.name())
+            committed = self._insist(lambda: reader.committed([TopicPartition(self.topic, 0)], SECONDS))
+            if committed[0].error is not None:
+                self.seen.told.add(committed[0].error.name())
             else:
-                assert found[0].offset == 1
+                assert committed[0].offset == 1
         finally:
             reader.close()
 
@@ -205,13 +205,13 @@ class Story:
     def membership(self) -> None:
         member = self._consumer()
         member.subscribe([self.topic])
-        found = self._poll(member, 2)
-        if len(found) < 2:  # librdkafka reads no partition whose offset it was not told, whatever comes later
+        values = self._poll(member, 2)
+        if len(values) < 2:  # librdkafka reads no partition whose offset it was not told, whatever comes later
             member.close()
             member = self._consumer()
             member.subscribe([self.topic])
-            found = self._poll(member, 2)
-        assert set(found) == {b"1", b"2"}
+            values = self._poll(member, 2)
+        assert set(values) == {b"1", b"2"}
         self.arm()
         if self.target.api == "Heartbeat":
             self._until(member, self.fault)
@@ -245,13 +245,13 @@ class Story:
             fetch_wait_max_ms=5,
         )
         reader.assign([TopicPartition(self.topic, 0, 0)])
-        found = []
+        values = []
         try:
             while (message := reader.poll(SECONDS)) is not None and message.error() is None:
-                found.append(message.value())
+                values.append(message.value())
         finally:
             reader.close()
-        return found
+        return values
 
     def _log_end(self) -> int:
         def end(cluster: Any) -> int:
@@ -378,7 +378,7 @@ class Changed(Story):
         seen, change, broker = self.seen, self.change, self.broker
         if self.target.story != "produce":
             self._fill()
-        self.asked = asked = self._asked()
+        self.asked = node_id = self._asked()
         broker.control.record(_KEPT)
         if self.target.api != "Heartbeat":
             self._inject()
@@ -389,11 +389,11 @@ class Changed(Story):
                 self.fault.wait(1, SECONDS)
                 if change.undo:
                     seen.blocked = self._not_done(done)
-                    self._undo(asked)
+                    self._undo(node_id)
                 done.result(2 * SECONDS)
             finally:
-                self.moved = self._asked() != asked
-                self._undo(asked)
+                self.moved = self._asked() != node_id
+                self._undo(node_id)
         seen.fired = self.fault.fired
         self.fault.remove()
         seen.others = [e for e in broker.control.exchanges(_KEPT) if e["client_id"] == self.client]
@@ -406,27 +406,27 @@ class Changed(Story):
             self._inject()
 
     def _inject(self) -> None:
-        asked = self._asked()
-        operation, arguments = self._operation(asked)
+        node_id = self._asked()
+        operation, arguments = self._operation(node_id)
         action = Do(operation, arguments, when=self.change.when)
-        self.fault = self.broker.faults.inject(self.target.api, action, client_id=self.client, broker=asked)
+        self.fault = self.broker.faults.inject(self.target.api, action, client_id=self.client, broker=node_id)
         self._armed.set()
 
-    def _undo(self, asked: int) -> None:
+    def _undo(self, node_id: int) -> None:
         undo = self.change.undo
         known = self.broker.control.describe()
         if undo == "start_broker":
-            if asked not in known["brokers"]:
-                self.broker.state.start_broker(broker=asked)
+            if node_id not in known["brokers"]:
+                self.broker.state.start_broker(broker=node_id)
         elif undo == "resume_broker":
-            self.broker.state.resume_broker(broker=asked)
+            self.broker.state.resume_broker(broker=node_id)
         elif undo == "heal_disk":
-            self.broker.state.heal_disk(broker=asked)
+            self.broker.state.heal_disk(broker=node_id)
 
-    def _operation(self, asked: int) -> tuple[str, dict[str, Any]]:
+    def _operation(self, node_id: int) -> tuple[str, dict[str, Any]]:
         if self.change.operation != "move":
-            return self.change.operation, {"broker": asked}
-        to = asked % 3 + 1
+            return self.change.operation, {"broker": node_id}
+        to = node_id % 3 + 1
         if self.target.api in LED:
             return "move_leader", {"topic": self.topic, "partition": 0, "to": to}
         key = {"transactional_id": self.name} if self.target.api in IN_TRANSACTION else {"group": self.group}
@@ -436,14 +436,14 @@ class Changed(Story):
         """Node id of the broker that serves these requests."""
 
         def find(cluster: Any) -> int | None:
-            found: int | None
+            node_id: int | None
             if self.target.api in LED:
-                found = cluster.image.leader_of(self.topic, 0)
+                node_id = cluster.image.leader_of(self.topic, 0)
             elif self.target.api in IN_TRANSACTION:
-                found = cluster.coordinator("transaction", self.name)
+                node_id = cluster.coordinator("transaction", self.name)
             else:
-                found = cluster.coordinator("group", self.group)
-            return found
+                node_id = cluster.coordinator("group", self.group)
+            return node_id
 
         node = self.broker.cluster.run(find)
         assert node is not None

@@ -92,15 +92,15 @@ def verdicts(
         how = ["--semantics", semantics, "--topic", "orders:1", "--timeout", f"{seconds:g}"]
         how += ["--report", "json", "--report-dir", place]
         main(["judge", *chosen, *how, "--", *argv])
-        found: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
-    return {one["script"]: one for one in found}
+        rows: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
+    return {row["script"]: row for row in rows}
 
 
 def hold(argv: Sequence[str], scripts: Sequence[str]) -> None:
     """Assert that exactly-once held under each of these scripts."""
-    found = verdicts(argv, scripts)
-    assert list(found) == list(scripts)
-    assert [one for one in found.values() if one["verdict"] != "held"] == []
+    by_script = verdicts(argv, scripts)
+    assert list(by_script) == list(scripts)
+    assert [row for row in by_script.values() if row["verdict"] != "held"] == []
 
 
 SHORT = ("lost-produce-replies", "timeout-mid-transaction")

@@ -289,7 +289,7 @@ def _committed_offset(broker: Minibroker, run: int) -> int | None:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"g-{run}")]).values()
-    offsets = [found.offset for found in answer.result(_SECONDS).topic_partitions]
+    offsets = [partition.offset for partition in answer.result(_SECONDS).topic_partitions]
     return offsets[0] if offsets else None
 
 
@@ -298,20 +298,20 @@ def _committed_offset(broker: Minibroker, run: int) -> int | None:
 
 def measured(programs: Path) -> dict[str, dict[str, dict[str, Counts]]]:
     """Client → what meets the timeout → level → verdict → how many of RUNS."""
-    found: dict[str, dict[str, dict[str, Counts]]] = {}
+    counts: dict[str, dict[str, dict[str, Counts]]] = {}
     for client in CLIENTS:
         for meets in MEETS:
             for level in LEVELS:
                 verdicts = Counter(runs_of(client, meets, level, RUNS, programs))
                 print(client, meets, level, dict(verdicts), flush=True)
-                found.setdefault(client, {}).setdefault(meets, {})[str(level)] = dict(verdicts.most_common())
-    return found
+                counts.setdefault(client, {}).setdefault(meets, {})[str(level)] = dict(verdicts.most_common())
+    return counts
 
 
 def recorded() -> dict[str, dict[str, dict[str, Counts]]]:
     """What `measured` gave when the table was made."""
-    found: dict[str, dict[str, dict[str, Counts]]] = json.loads(COUNTS.read_text(encoding="utf-8"))
-    return found
+    counts: dict[str, dict[str, dict[str, Counts]]] = json.loads(COUNTS.read_text(encoding="utf-8"))
+    return counts
 
 
 def table() -> str:

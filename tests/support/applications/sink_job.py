@@ -104,9 +104,9 @@ def _fence_nothing(note: Path) -> None:
     """The producer id of the first attempt is used by all."""
     file, original = note.with_suffix(".ids"), TransactionalClient.init_producer_id
 
-    def init(client: TransactionalClient, *given: Any, **named: Any) -> Producer:
+    def init(client: TransactionalClient, *arguments: Any, **named: Any) -> Producer:
         if not file.exists():
-            file.write_text(json.dumps(original(client, *given, **named)))
+            file.write_text(json.dumps(original(client, *arguments, **named)))
         return Producer(*json.loads(file.read_text()))
 
     TransactionalClient.init_producer_id = init  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ def _mark_afterwards() -> None:
             client.ask(client.coordinator(group, 0)[1], request, m.OffsetCommitResponse, 8)
 
     TransactionalClient.end = end_and_mark  # type: ignore[method-assign]
-    TransactionalClient.commit_offset = lambda client, producer, *given: late.append(given)  # type: ignore[method-assign,assignment]
+    TransactionalClient.commit_offset = lambda client, producer, *arguments: late.append(arguments)  # type: ignore[method-assign,assignment]
 
 
 def _no_transaction(number: int = 0) -> None:
@@ -188,10 +188,10 @@ def run_batch(steps: Steps, sink: Sink, number: int) -> None:
         worker.join()
         if steps.step in IN_TASK and steps.current == steps.batch:
             steps.step = ""
-    failed = [one for one in reports if one is None or isinstance(one, str)]
+    failed = [report for report in reports if report is None or isinstance(report, str)]
     if failed:
         with contextlib.suppress(SinkRefused):
-            driver.abort([one for one in reports if one is not None and not isinstance(one, str)])
+            driver.abort([report for report in reports if report is not None and not isinstance(report, str)])
         sys.exit(f"batch {number}: {failed[0] or 'a task died'}")
     steps.reach("reports")
     driver.commit(reports, number)
@@ -202,8 +202,8 @@ def main() -> None:
     bootstrap, topic, name, checkpoint, batches, *armed = sys.argv[1:]
     batch, step, kind, *defect = armed or ("-1", "", "")
     steps = Steps(step, kind, int(batch))
-    for one in defect:
-        DEFECTS[one](Path(checkpoint))
+    for defect_name in defect:
+        DEFECTS[defect_name](Path(checkpoint))
     sink = Sink(bootstrap, topic, name, PARTITIONS)
     note = Path(checkpoint)
     done = json.loads(note.read_text()) if note.exists() else -1

@@ -32,13 +32,13 @@ def visible(bootstrap: str, topic: str, positions: dict[int, int] | None = None)
             end = client.offset(topic, partition, LATEST, READ_COMMITTED)
             while positions[partition] < end:
                 fetched = client.fetch(topic, partition, positions[partition], READ_COMMITTED)
-                aborted = sorted(fetched.aborted, key=lambda one: one[1])
+                aborted = sorted(fetched.aborted, key=lambda txn: txn[1])
                 for position, header in iter_batches(fetched.data):
                     if header.base_offset >= end:
                         break
                     after = positions[partition] = header.next_offset
                     if header.is_control:
-                        aborted = [one for one in aborted if not (one[0] == header.producer_id and one[1] < after)]
-                    elif not any(one[0] == header.producer_id and one[1] <= header.base_offset for one in aborted):
+                        aborted = [txn for txn in aborted if not (txn[0] == header.producer_id and txn[1] < after)]
+                    elif not any(txn[0] == header.producer_id and txn[1] <= header.base_offset for txn in aborted):
                         for record in decode_records(fetched.data, position, header):
                             yield partition, bytes(record.value or b"").decode()

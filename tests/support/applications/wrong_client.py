@@ -33,12 +33,12 @@ class Client:
         self.tries = 3
 
     def call(self, request: Any, version: int) -> Any:
-        for left in range(self.tries, 0, -1):
+        for tries_left in range(self.tries, 0, -1):
             try:
                 return self._once(request, version)
             except BrokerFailed:
                 self._connection = Connection(parse_address(os.environ["BOOTSTRAP_SERVERS"]), 10)
-                if left == 1:
+                if tries_left == 1:
                     raise
         raise AssertionError
 

@@ -76,8 +76,8 @@ def results(
     cluster.warm_up(token)
     options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS, expectation=expectation, restart=restart)
     runs = [
-        ScenarioRun(cluster, one, f"{token}-{number}", options, lambda: time.time_ns() // 1_000_000)
-        for number, one in enumerate(scenarios)
+        ScenarioRun(cluster, scenario, f"{token}-{number}", options, lambda: time.time_ns() // 1_000_000)
+        for number, scenario in enumerate(scenarios)
     ]
     return list(run_all(runs, frozenset({have}), jobs))
 
@@ -91,18 +91,18 @@ Running = tuple[str, Callable[[], None] | None]
 def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str, str]:
     """Scenario → why it failed against a fresh broker with these defects: one like Kafka or, when it passed there, one
     that follows the KIPs."""
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for expectation in (KAFKA, KIP, *RELEASE_EXPECTATIONS[1:]):
-        own = [one for one in scenarios if expectation in one.only and one.name not in found]
+        own = [scenario for scenario in scenarios if expectation in scenario.only and scenario.name not in failures]
         if expectation not in (KAFKA, KIP):  # of the others only what neither of the two is asked
-            own = [one for one in own if not {KAFKA, KIP} & set(one.only)]
+            own = [scenario for scenario in own if not {KAFKA, KIP} & set(scenario.only)]
         for have in ARGUMENTS:
-            same = [one for one in own if have == (one.needs or ("short-expiry",))[0]]
+            same = [scenario for scenario in own if have == (scenario.needs or ("short-expiry",))[0]]
             if same:
                 with running(have, broker_like(expectation), defects) as (bootstrap, restart):
                     ran = results(bootstrap, same, expectation=expectation, have=have, restart=restart)
-                found |= {one.scenario.name: one.why for one in ran if one.outcome in CAUGHT}
-    return found
+                failures |= {result.scenario.name: result.why for result in ran if result.outcome in CAUGHT}
+    return failures
 
 
 def broker_like(expectation: str) -> list[str]:
@@ -136,14 +136,14 @@ def running(have: str, like: Sequence[str], defects: Sequence[str] = ()) -> Iter
 def main(arguments: list[str]) -> int:
     out = Path(arguments[0])
     known: dict[str, list[str]] = json.loads(out.read_text()) if out.exists() else {}
-    scenarios = [one for one in bundled() if "slow" not in one.tags and KAFKA in one.only]
+    scenarios = [scenario for scenario in bundled() if "slow" not in scenario.tags and KAFKA in scenario.only]
     for name in arguments[1:] or ["", *DEFECTS]:
         begin = time.monotonic()
-        found = failures([name] if name else [], scenarios)
-        known[name] = sorted(found)
+        caught = failures([name] if name else [], scenarios)
+        known[name] = sorted(caught)
         out.write_text(json.dumps(known, indent=1))
-        first = f"{min(found)}: {found[min(found)]}" if found else ""
-        print(f"{name or '(none)'}: {len(found)} [{time.monotonic() - begin:.0f}s] {first[:150]}", flush=True)
+        first = f"{min(caught)}: {caught[min(caught)]}" if caught else ""
+        print(f"{name or '(none)'}: {len(caught)} [{time.monotonic() - begin:.0f}s] {first[:150]}", flush=True)
     return 0
 
 

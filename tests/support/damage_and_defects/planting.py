@@ -56,14 +56,14 @@ def golden_files(name: str) -> dict[str, bytes]:
 @cache
 def stopped_directories() -> dict[str, dict[str, bytes]]:
     """By name what a Kafka leaves that is stopped between two writes, and nothing of which is wrong."""
-    found: dict[str, dict[str, bytes]] = {}
+    directories: dict[str, dict[str, bytes]] = {}
     with tarfile.open(GOLDEN.parent / "kafka-4.4.0" / "stopped.tar.xz") as archive:
         for member in archive.getmembers():
             folder, _, name = member.name.partition("/")
             content = archive.extractfile(member)
             assert content is not None
-            found.setdefault(folder, {})[name] = content.read()
-    return found
+            directories.setdefault(folder, {})[name] = content.read()
+    return directories
 
 
 KEPT: dict[bytes, str] = {}

@@ -22,10 +22,10 @@ class FaultyCluster(MemoryCluster):
         self.commands = Commands(self.cluster, self.timers)
 
     def inject(self, api: str | None, action: Any, **rule: Any) -> SetRule:
-        given = {"action": action, **rule}
+        table = {"action": action, **rule}
         if api is not None:
-            given["api"] = api
-        return self.commands.engine.add(rule_from(given))
+            table["api"] = api
+        return self.commands.engine.add(rule_from(table))
 
 
 def produce_request(

@@ -40,9 +40,9 @@ class GroupClient(MemoryCluster):
         answer = self.send(request, version, client_id=client_id)
         if not answer.done:
             self.timers.advance(0)
-        told = answer.result()
-        assert isinstance(told, response)
-        return told
+        answered = answer.result()
+        assert isinstance(answered, response)
+        return answered
 
     def shard(self, group_id: str = FIRST_GROUP) -> GroupShard:
         return self.broker.coordinators.groups.shard_for(group_id)[1]
@@ -188,11 +188,11 @@ class GroupClient(MemoryCluster):
         ]
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=topics if partitions else None)
         request = m.OffsetFetchRequest(groups=[group], require_stable=stable)
-        [told] = self.call(request, m.OffsetFetchResponse, FETCH).groups
-        assert told.error_code == ErrorCode.NONE
+        [of_group] = self.call(request, m.OffsetFetchResponse, FETCH).groups
+        assert of_group.error_code == ErrorCode.NONE
         return {
             (topic.name, p.partition_index): ErrorCode(p.error_code) if p.error_code else p.committed_offset
-            for topic in told.topics
+            for topic in of_group.topics
             for p in topic.partitions
         }
 

@@ -59,9 +59,9 @@ class Ids:
         """kind: 0 for the coordinator of a group, 1 of a transactional id. Again while that one is not ready."""
         for _ in range(200):
             find = m.FindCoordinatorRequest(key=name, key_type=kind)
-            found = self.cluster.call(1, find, m.FindCoordinatorResponse, 2, wait_ms=2000)
-            if found.error_code == ErrorCode.NONE:
-                answer = self.cluster.call(found.node_id, request, response, version, wait_ms=2000)
+            coordinator = self.cluster.call(1, find, m.FindCoordinatorResponse, 2, wait_ms=2000)
+            if coordinator.error_code == ErrorCode.NONE:
+                answer = self.cluster.call(coordinator.node_id, request, response, version, wait_ms=2000)
                 if code(answer) not in _WAIT:
                     return answer
             self.cluster.settle(50)
@@ -213,20 +213,20 @@ class Ids:
 
     def listed_groups(self) -> list[str]:
         """Every group as often as a broker lists it."""
-        found = []
+        names = []
         for node in self.cluster.cluster.brokers:
             answer = self.cluster.call(node, m.ListGroupsRequest(), m.ListGroupsResponse, 4)
-            found += [group.group_id for group in answer.groups]
-        return sorted(found)
+            names += [group.group_id for group in answer.groups]
+        return sorted(names)
 
     def listed_transactions(self) -> dict[str, list[tuple[str, int]]]:
         """(state, producer id) of every id, as often as a broker lists it."""
-        found: dict[str, list[tuple[str, int]]] = {}
+        states: dict[str, list[tuple[str, int]]] = {}
         for node in self.cluster.cluster.brokers:
             request = m.ListTransactionsRequest(state_filters=[], producer_id_filters=[])
-            for one in self.cluster.call(node, request, m.ListTransactionsResponse, 0).transaction_states:
-                found.setdefault(one.transactional_id, []).append((one.transaction_state, one.producer_id))
-        return {name: found[name] for name in sorted(found)}
+            for listed in self.cluster.call(node, request, m.ListTransactionsResponse, 0).transaction_states:
+                states.setdefault(listed.transactional_id, []).append((listed.transaction_state, listed.producer_id))
+        return {name: states[name] for name in sorted(states)}
 
 
 def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:

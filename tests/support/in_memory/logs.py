@@ -85,12 +85,12 @@ def batches(
     end = log.log_end_offset if bound is None else bound
     while offset < end:
         result = log.read(offset, 1 << 20, bound=end)
-        found = list(iter_batches(result.records))
-        if not found:
+        headers = list(iter_batches(result.records))
+        if not headers:
             return
-        for position, header in found:
+        for position, header in headers:
             yield bytes(result.records[position : position + header.size]), header
-        offset = found[-1][1].next_offset
+        offset = headers[-1][1].next_offset
 
 
 def values(log: PartitionLog, *, committed: bool = False) -> list[tuple[bytes | None, bytes | None]]:
@@ -133,7 +133,7 @@ def tree(disk: Disk, path: str) -> dict[str, bytes]:
 @contextmanager
 def refused(code: ErrorCode) -> Iterator[None]:
     """Expects an ApiError with this code and a reason."""
-    with pytest.raises(ApiError) as found:
+    with pytest.raises(ApiError) as refusal:
         yield
-    assert found.value.code is code, found.value
-    assert found.value.message
+    assert refusal.value.code is code, refusal.value
+    assert refusal.value.message

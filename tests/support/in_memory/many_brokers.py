@@ -148,9 +148,9 @@ class ManyBrokers:
         return leader
 
     def partition(self, node_id: int, topic: str, index: int = 0) -> Partition:
-        found = self.cluster.brokers[node_id]._partitions[(topic, index)]
-        assert isinstance(found, Partition)
-        return found
+        partition = self.cluster.brokers[node_id]._partitions[(topic, index)]
+        assert isinstance(partition, Partition)
+        return partition
 
     def produce_request(
         self, topic: str, batch: bytes | bytearray, *, acks: int = -1, index: int = 0
@@ -218,11 +218,11 @@ class ManyBrokers:
 
         data = self.fetch(topic, offset, index=index)
         assert data.error_code == 0, data.error_code
-        found = []
+        values = []
         for position, header in iter_batches(data.records or b""):  # type: ignore[arg-type]
             if not header.is_control:
-                found += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
-        return found
+                values += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
+        return values
 
     def committed(self, topic: str, index: int = 0) -> list[bytes]:
         """Values that a read_committed consumer has now, by the consumer's algorithm (KIP-98)."""
@@ -230,25 +230,25 @@ class ManyBrokers:
 
         data = self.fetch(topic, index=index, isolation_level=1)
         assert data.error_code == 0, data.error_code
-        left = sorted((a.first_offset, a.producer_id) for a in data.aborted_transactions or [])
+        aborted = sorted((a.first_offset, a.producer_id) for a in data.aborted_transactions or [])
         aborting: set[int] = set()
-        found = []
+        values = []
         for position, header in iter_batches(data.records or b""):  # type: ignore[arg-type]
-            while left and left[0][0] <= header.last_offset:
-                aborting.add(left.pop(0)[1])
+            while aborted and aborted[0][0] <= header.last_offset:
+                aborting.add(aborted.pop(0)[1])
             if header.is_control:
                 aborting.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in aborting):
-                found += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
-        return found
+                values += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
+        return values
 
     def coordinator(self, key: str, key_type: int = 1) -> int:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         node = min(self.cluster.brokers)
-        found = self.call(node, request, FindCoordinatorResponse, 4).coordinators[0]
-        assert found.error_code == 0, found
+        coordinator = self.call(node, request, FindCoordinatorResponse, 4).coordinators[0]
+        assert coordinator.error_code == 0, coordinator
         self.settle()
-        return found.node_id
+        return coordinator.node_id
 
     def log_bytes(self, node_id: int, topic: str, index: int = 0) -> bytes:
         log = self.partition(node_id, topic, index).log

@@ -30,9 +30,9 @@ def offset(cluster: MemoryCluster, name: str, timestamp: int, isolation: int = 0
         isolation_level=isolation,
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])],
     )
-    found = cluster.call(request, ListOffsetsResponse, 7).topics[0].partitions[0]
-    assert found.error_code == 0
-    return found.offset
+    result = cluster.call(request, ListOffsetsResponse, 7).topics[0].partitions[0]
+    assert result.error_code == 0
+    return result.offset
 
 
 def fetched(cluster: MemoryCluster, name: str, isolation: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -59,14 +59,14 @@ def fetched(cluster: MemoryCluster, name: str, isolation: int) -> list[tuple[byt
         for at, header in iter_batches(records):
             while aborted and aborted[0][0] <= header.last_offset:
                 skipped.add(aborted.pop(0)[1])
-            found = decode_records(records, at, header)
+            decoded = decode_records(records, at, header)
             if header.is_control:
-                if found and parse_control(found[0]).type is ControlType.ABORT:
+                if decoded and parse_control(decoded[0]).type is ControlType.ABORT:
                     skipped.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in skipped):
                 values += [
                     (None if r.key is None else bytes(r.key), None if r.value is None else bytes(r.value))
-                    for r in found
+                    for r in decoded
                     if r.offset >= max(start, position)
                 ]
             position = max(position, header.next_offset)
@@ -96,10 +96,10 @@ def group_offsets(cluster: MemoryCluster, group: str) -> dict[str, list[Any]]:
 
 def partition_state(cluster: MemoryCluster, name: str) -> dict[str, Any]:
     """Offsets of ``topic-partition``, and number and hash of its records under both isolation levels."""
-    found: dict[str, Any] = {"log_start_offset": offset(cluster, name, -2)}
+    state: dict[str, Any] = {"log_start_offset": offset(cluster, name, -2)}
     for isolation, end, level in ((0, "high_watermark", "uncommitted"), (1, "last_stable_offset", "committed")):
         values = fetched(cluster, name, isolation)
-        found[end] = offset(cluster, name, -1, isolation)
-        found[f"records_read_{level}"] = len(values)
-        found[f"sha256_read_{level}"] = record_hash(values)
-    return found
+        state[end] = offset(cluster, name, -1, isolation)
+        state[f"records_read_{level}"] = len(values)
+        state[f"sha256_read_{level}"] = record_hash(values)
+    return state

@@ -228,8 +228,8 @@ class Side:
             topics=[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
         )
         find = m.FindCoordinatorRequest(key=self.group, key_type=0)
-        found = self.client.ask_any(find, m.FindCoordinatorResponse, 2)
-        answer = self.client.ask((found.host, found.port), request, m.TxnOffsetCommitResponse, step.version)
+        coordinator = self.client.ask_any(find, m.FindCoordinatorResponse, 2)
+        answer = self.client.ask((coordinator.host, coordinator.port), request, m.TxnOffsetCommitResponse, step.version)
         return (answer.topics[0].partitions[0].error_code,)
 
     def _produce(self, step: Step) -> Answer:
@@ -241,8 +241,8 @@ class Side:
         answer = self.client.ask(
             self.client.leader(self.topic, step.partition), request, m.ProduceResponse, step.version
         )
-        one = answer.responses[0].partition_responses[0]
-        return one.error_code, one.base_offset, one.log_start_offset
+        result = answer.responses[0].partition_responses[0]
+        return result.error_code, result.base_offset, result.log_start_offset
 
     def _end(self, step: Step) -> Answer:
         producer_id, epoch = self.producer(step)
@@ -275,8 +275,10 @@ class Side:
         ]
         group = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=self.topic, partition_indexes=[0, 1])
         fetch = m.OffsetFetchRequest(group_id=self.group, topics=[group], require_stable=True)
-        found = self.client.ask_any(m.FindCoordinatorRequest(key=self.group, key_type=0), m.FindCoordinatorResponse, 2)
-        offsets = self.client.ask((found.host, found.port), fetch, m.OffsetFetchResponse, 7)
+        coordinator = self.client.ask_any(
+            m.FindCoordinatorRequest(key=self.group, key_type=0), m.FindCoordinatorResponse, 2
+        )
+        offsets = self.client.ask((coordinator.host, coordinator.port), fetch, m.OffsetFetchResponse, 7)
         committed = sorted(
             (p.partition_index, p.error_code, p.committed_offset) for t in offsets.topics for p in t.partitions
         )
@@ -328,10 +330,10 @@ def compare(ours: Side, theirs: Side, *, seed: int, steps: int, level: int | Non
             side.settle()
         pictures = [side.picture() for side in (ours, theirs)]
         if answers[0] != answers[1] or pictures[0] != pictures[1]:
-            told = "\n".join(
+            lines = "\n".join(
                 [*history[-12:], f"ours:   {answers[0]} {pictures[0]}", f"theirs: {answers[1]} {pictures[1]}"]
             )
-            raise AssertionError(f"seed {seed} step {number}\n{told}")
+            raise AssertionError(f"seed {seed} step {number}\n{lines}")
         if step.kind == "produce" and answers[0][1] == ErrorCode.NONE:
             last[step.name, step.partition] = step.sequence + step.count - 1
         if step.kind in ("init", "end") and answers[0][1] == ErrorCode.NONE and step.version in (3, 4, 5):

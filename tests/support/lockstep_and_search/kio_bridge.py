@@ -96,4 +96,4 @@ def entity_in(hint: Any) -> Any:
     """The dataclass in ``tuple[X, ...] | None``."""
     if hasattr(hint, "__dataclass_fields__"):
         return hint
-    return next((found for part in typing.get_args(hint) if (found := entity_in(part)) is not None), None)
+    return next((entity for part in typing.get_args(hint) if (entity := entity_in(part)) is not None), None)

@@ -34,13 +34,13 @@ def list_paths(api: Api, version: int) -> Iterator[tuple[str, ...]]:
 
 def places() -> list[tuple[Api, tuple[str, ...]]]:
     """Every list of every API that is served, in the last version that has it."""
-    found = []
+    places = []
     for api in apis().values():
         paths: dict[tuple[str, ...], int] = {}
         for version in range(api.min_version, api.max_version + 1):
             paths |= dict.fromkeys(list_paths(api, version), version)
-        found += [(api, path) for path in paths]
-    return found
+        places += [(api, path) for path in paths]
+    return places
 
 
 def last_version(api: Api, path: tuple[str, ...]) -> int:

@@ -124,9 +124,9 @@ class Side:
         """Leave the broker some time."""
         time.sleep(seconds)
 
-    def own_of(self, kind: str, told: Any) -> Any:
+    def own_of(self, kind: str, shown: Any) -> Any:
         held = self.own.get(kind, [])
-        return next((held[i] for i in range(len(held)) if symbol(kind, i) == told), told)
+        return next((held[i] for i in range(len(held)) if symbol(kind, i) == shown), shown)
 
     def symbol_of(self, kind: str, own: Any) -> Any:
         """The symbol of an id; of a new one the next (both sides then learn as many)."""
@@ -211,7 +211,7 @@ def _records(buffers: Any, side: Side) -> Any:
     if not buffers:
         return None
     data = b"".join(bytes(b) for b in buffers) if isinstance(buffers, list) else bytes(buffers)
-    found = []
+    batches = []
     try:
         for at, header in iter_batches(data):
             values = (
@@ -219,11 +219,11 @@ def _records(buffers: Any, side: Side) -> Any:
             )
             producer = header.producer_id
             producer = producer if producer < 0 or producer == STRANGER else side.symbol_of(PRODUCER, producer)
-            found.append((header.base_offset, header.last_offset, producer, header.producer_epoch, header.base_sequence,
-                          header.is_transactional, values))  # fmt: skip
+            batches.append((header.base_offset, header.last_offset, producer, header.producer_epoch,
+                            header.base_sequence, header.is_transactional, values))  # fmt: skip
     except CorruptBatch:
-        found.append("cut")
-    return found
+        batches.append("cut")
+    return batches
 
 
 # -- classes of differences --------------------------------------------------------------------------------------------
@@ -255,10 +255,10 @@ def _shown(path: str, value: Any) -> str:
 
 def class_of(api: str, ours: Any, theirs: Any) -> str | None:
     """ "API path: Kafka's | ours" of the difference that says most; None for equal answers."""
-    found = list(differences(ours, theirs))
-    if not found:
+    different = list(differences(ours, theirs))
+    if not different:
         return None
-    path, mine, other = min(found, key=lambda d: (not d[0].endswith("error_code"), d[0].endswith("message")))
+    path, mine, other = min(different, key=lambda d: (not d[0].endswith("error_code"), d[0].endswith("message")))
     return f"{api} {path}: {_shown(path, other)} | {_shown(path, mine)}"
 
 
@@ -365,10 +365,10 @@ class Lockstep:
         names = [topic(name=name) for name in [*world.topics, *(f"{world.topics[2]}-{i}" for i in range(3)), *INTERNAL]]
         answer = side.ask(m.MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
         for name in [*world.topics[:2], *INTERNAL]:
-            found = next((t.topic_id for t in answer.topics if t.name == name and t.topic_id != NO_ID), None)
-            if found is None:
+            topic_id = next((t.topic_id for t in answer.topics if t.name == name and t.topic_id != NO_ID), None)
+            if topic_id is None:
                 break  # what comes later has its symbol after this one
-            side.symbol_of(TOPIC_ID, found)
+            side.symbol_of(TOPIC_ID, topic_id)
         return sorted(
             (t.name, t.error_code, sorted((p.partition_index, p.error_code) for p in t.partitions))
             for t in answer.topics
@@ -378,7 +378,9 @@ class Lockstep:
         def served(side: Side) -> bool:
             """Whether every partition that has a leader answers as one; DescribeProducers would not wait for that."""
             wanted = [
-                (name, [index for index, _ in found]) for name, code, found in self._metadata(side, world) if not code
+                (name, [index for index, _ in partitions])
+                for name, code, partitions in self._metadata(side, world)
+                if not code
             ]
             latest = m.ListOffsetsRequest.ListOffsetsPartition
             topics = [
@@ -425,10 +427,10 @@ class Lockstep:
             side.wait(seconds)
 
     def _until(self, ready: Callable[[], bool]) -> None:
-        left = SETTLE_SECONDS
-        while not ready() and left > 0:
+        seconds = SETTLE_SECONDS
+        while not ready() and seconds > 0:
             self._wait(0.01)
-            left -= 0.01
+            seconds -= 0.01
 
     def _step(self, name: str, world: World) -> bool:
         """One random request; False after a difference."""
@@ -440,17 +442,17 @@ class Lockstep:
         """One request to both; False after a difference."""
         answers = [self.answer(side, request, version) for side in self.sides]
         self.report.requests[name] += 1
-        told = answers[0], answers[-1]
-        self.answered(name, version, request, *told)
-        ours, theirs = ([a, None] if isinstance(a, str) else ["answer", a] for a in told)
-        found = (
+        both = answers[0], answers[-1]
+        self.answered(name, version, request, *both)
+        ours, theirs = ([a, None] if isinstance(a, str) else ["answer", a] for a in both)
+        class_ = (
             f"{name} outcome: {theirs[0]} | {ours[0]}" if ours[0] != theirs[0] else class_of(name, ours[1], theirs[1])
         )
-        if found is not None:
+        if class_ is not None:
             odd = oddities(request, version)
-            found += f" ({', '.join(odd)})" if odd else ""
-            self.report.classes[found] += 1
-            self.report.examples.setdefault(found, f"v{version} {request}\n  Kafka: {theirs[1]}\n  ours:  {ours[1]}")
+            class_ += f" ({', '.join(odd)})" if odd else ""
+            self.report.classes[class_] += 1
+            self.report.examples.setdefault(class_, f"v{version} {request}\n  Kafka: {theirs[1]}\n  ours:  {ours[1]}")
             return False
         if ours[1] is not None:
             learn(name, version, request, ours[1], world)

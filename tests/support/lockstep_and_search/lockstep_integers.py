@@ -158,15 +158,15 @@ def ask_all(lockstep: Lockstep, chosen: Sequence[Case]) -> None:
     """Ask for every case, some in a round, after what they may be about was made: records, producers, members and
     offsets. A difference ends its round."""
     random = _Plausible(lockstep.seed)
-    left = list(chosen)
-    while left:
-        api = left[0].api
+    remaining = list(chosen)
+    while remaining:
+        api = remaining[0].api
         with lockstep.round(api, f"{lockstep.seed}x{lockstep.round_number + 1}_") as world:
             assert _stage(lockstep, api, world), lockstep.report.classes
             for _ in range(CASES_OF_A_ROUND):
-                if not left or left[0].api != api:
+                if not remaining or remaining[0].api != api:
                     break
-                case = left.pop(0)
+                case = remaining.pop(0)
                 message = lockstep.table[case.api][0].request
                 lockstep.subject = str(case)
                 if not lockstep.step(case.api, case.version, request_of(case, message, random, world), world):

@@ -76,7 +76,9 @@ KNOWN: tuple[tuple[str, str], ...] = (
 _PATTERNS = tuple((re.compile(pattern, re.DOTALL), reason) for pattern, reason in KNOWN)
 
 
-def reason_for(found: str) -> str | None:
+def reason_for(class_: str) -> str | None:
     """Why a class of differences stays; None for one that is not listed."""
-    plain = re.sub(r" \([a-z, ]+\)$", "", found)
-    return next((reason for pattern, reason in _PATTERNS if pattern.fullmatch(found) or pattern.fullmatch(plain)), None)
+    plain = re.sub(r" \([a-z, ]+\)$", "", class_)
+    return next(
+        (reason for pattern, reason in _PATTERNS if pattern.fullmatch(class_) or pattern.fullmatch(plain)), None
+    )

@@ -50,7 +50,7 @@ def write(kept: dict[str, Rounds], file: Path) -> None:
     def of_round(number: str, steps: list[Step]) -> str:
         return f'["{number}", [\n' + ",\n".join(json.dumps(step, separators=(",", ":")) for step in steps) + "]]"
 
-    apis_ = [f'"{api}": [' + ",\n".join(of_round(*one) for one in rounds) + "]" for api, rounds in kept.items()]
+    apis_ = [f'"{api}": [' + ",\n".join(of_round(*round_) for round_ in rounds) + "]" for api, rounds in kept.items()]
     file.write_text("{" + ",\n".join(apis_) + "}\n")
 
 
@@ -85,15 +85,15 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Batch):
         return {"batch": [getattr(value, name) for name in Batch.__annotations__]}
     if isinstance(value, dict):
-        return {name: as_json(one) for name, one in value.items()}
+        return {name: as_json(field) for name, field in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(one) for one in value]
+        return [as_json(item) for item in value]
     return {"hex": bytes(value).hex()} if isinstance(value, (bytes, bytearray, memoryview)) else value
 
 
 def from_json(shapes: Shapes, struct: type[Struct] | None, value: Any) -> Any:
     if isinstance(value, list):
-        return [from_json(shapes, struct, one) for one in value]
+        return [from_json(shapes, struct, item) for item in value]
     if not isinstance(value, dict):
         return value
     if "hex" in value:
@@ -102,15 +102,15 @@ def from_json(shapes: Shapes, struct: type[Struct] | None, value: Any) -> Any:
         return Batch(*value["batch"])
     assert struct is not None
     kinds = {field.name: shapes.kind(field) for field in struct.__fields__}
-    return struct(**{name: from_json(shapes, kinds[name].struct, one) for name, one in value.items()})
+    return struct(**{name: from_json(shapes, kinds[name].struct, field) for name, field in value.items()})
 
 
 def replayed(api: str, rounds: Rounds) -> Rounds:
     """The same steps with what this broker answers."""
-    messages = {one.name: one.request for one in apis().values()}
+    messages = {api_row.name: api_row.request for api_row in apis().values()}
     lockstep = Lockstep([MemorySide()], 0)
     (side,) = lockstep.sides
-    told = []
+    replayed_rounds = []
     for number, steps in rounds:
         answered: list[Step] = []
         with lockstep.round(api, number) as world:
@@ -118,9 +118,9 @@ def replayed(api: str, rounds: Rounds) -> Rounds:
                 made = from_json(Shapes(messages[name], version), messages[name], request)
                 answered.append([name, version, request, as_json(Lockstep.answer(side, made, version))])
                 lockstep.settle(name, world)
-        told.append((number, answered))
+        replayed_rounds.append((number, answered))
     side.close()
-    return told
+    return replayed_rounds
 
 
 class Recording(Lockstep):
@@ -140,14 +140,14 @@ class Recording(Lockstep):
 
 def _reproducible(api: str, rounds: Rounds) -> Rounds:
     """Each round up to the first step that this broker answers otherwise when asked again."""
-    found = []
+    same_rounds = []
     for (number, steps), (_, again) in zip(rounds, replayed(api, rounds), strict=True):
         same = next((at for at, (a, b) in enumerate(zip(steps, again, strict=True)) if a != b), len(steps))
         if same < len(steps):
             print(f"{api} {number}: {steps[same][:3]}\n  {steps[same][3]}\n  {again[same][3]}", file=sys.stderr)
         if same:
-            found.append((number, steps[:same]))
-    return found
+            same_rounds.append((number, steps[:same]))
+    return same_rounds
 
 
 def main() -> None:

@@ -267,26 +267,26 @@ _NAMING = ("name", "topic", "topic_name", "topic_id", "partition_index", "partit
 def oddities(request: Struct, version: int) -> list[str]:
     """What a request has that brokers take in many ways: "twice", the same thing named again; "empty", a thing named
     without parts; "zero id", a topic that has none of its names."""
-    shapes, found = Shapes(type(request), version), set[str]()
+    shapes, oddities = Shapes(type(request), version), set[str]()
 
     def look(struct: Struct) -> None:
         for field_ in shapes.present(type(struct)):
             value = getattr(struct, field_.name)
             if field_.name == "topic_id" and value == NO_ID:
-                found.add("zero id")
+                oddities.add("zero id")
             if not isinstance(value, list):
                 continue
             if not value and struct is not request:
-                found.add("empty")
+                oddities.add("empty")
             names = [named(item) for item in value]
             if len(set(names)) < len(names):
-                found.add("twice")
+                oddities.add("twice")
             for item in value:
                 if isinstance(item, Struct):
                     look(item)
 
     look(request)
-    return sorted(found)
+    return sorted(oddities)
 
 
 def named(item: Any) -> tuple[str, ...]:
@@ -299,10 +299,10 @@ def named(item: Any) -> tuple[str, ...]:
 def _each_once(structs: list[Struct]) -> list[Struct]:
     """Without those that are about the same as one before: Kafka keeps some lists as sets, and brokers answer a thing
     named twice in many ways."""
-    found: dict[Any, Struct] = {}
-    for one in structs:
-        found.setdefault(named(one), one)
-    return list(found.values())
+    by_name: dict[Any, Struct] = {}
+    for struct in structs:
+        by_name.setdefault(named(struct), struct)
+    return list(by_name.values())
 
 
 class Requests(_Sampler):

@@ -108,9 +108,9 @@ class Waiting:
 
     def join(self, count: int, group_id: str, size: int) -> None:
         """A group that begins only once no further member has come for a while."""
-        found = FindCoordinatorRequest(key_type=0, key=group_id)
+        find = FindCoordinatorRequest(key_type=0, key=group_id)
         with self._connect() as connection:
-            answer = connection.ask(found, 2, "waiting", 10)
+            answer = connection.ask(find, 2, "waiting", 10)
         assert isinstance(answer, FindCoordinatorResponse)
         assert answer.error_code == 0
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(size))

@@ -173,8 +173,8 @@ class SeedClient:
             self.cluster.timers.advance(20)
         answer = deferred.result()
         assert isinstance(answer, ProduceResponse)
-        one = answer.responses[0].partition_responses[0]
-        return Written(one.error_code, one.base_offset, one.log_start_offset)
+        result = answer.responses[0].partition_responses[0]
+        return Written(result.error_code, result.base_offset, result.log_start_offset)
 
     # -- time and damage ---------------------------------------------------------------------------------------------
 

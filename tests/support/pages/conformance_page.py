@@ -19,17 +19,17 @@ def counts() -> str:
     """How many scenarios and defects there are, and which scenario catches which defect."""
     scenarios = bundled()
     groups: dict[str, list[int]] = {}
-    for one in scenarios:
-        row = groups.setdefault(one.group, [0, 0, 0])
+    for scenario in scenarios:
+        row = groups.setdefault(scenario.group, [0, 0, 0])
         row[0] += 1
-        row[1] += len(one.steps)
-        row[2] += bool(one.catches)
+        row[1] += len(scenario.steps)
+        row[2] += bool(scenario.catches)
     caught: dict[str, list[str]] = {}
-    for one in scenarios:
-        for name in one.catches:
-            caught.setdefault(name, []).append(one.name)
-    by_expectation = ", ".join(f"{sum(e in one.only for one in scenarios)} for `{e}`" for e in EXPECTATIONS)
-    proved = {proof for one in scenarios for proof in one.proves}
+    for scenario in scenarios:
+        for name in scenario.catches:
+            caught.setdefault(name, []).append(scenario.name)
+    by_expectation = ", ".join(f"{sum(e in scenario.only for scenario in scenarios)} for `{e}`" for e in EXPECTATIONS)
+    proved = {proof for scenario in scenarios for proof in scenario.proves}
     summary = (
         f"{len(scenarios)} scenarios ({by_expectation}) with {sum(row[1] for row in groups.values())} steps prove "
         f"{sum(p in SEEDS for p in proved)} seeds and {sum(p.startswith('kip') for p in proved)} KIPs. "

@@ -254,8 +254,8 @@ def actions_by_name() -> dict[str, Action]:
 def unbearable() -> dict[str, list[str]]:
     """API → actions that cannot be done to it."""
     tried = actions_by_name().items()
-    found = {api.name: [name for name, action in tried if action.problem(api)] for api in apis().values()}
-    return {name: actions for name, actions in found.items() if actions}
+    refused = {api.name: [name for name, action in tried if action.problem(api)] for api in apis().values()}
+    return {name: actions for name, actions in refused.items() if actions}
 
 
 _PAGE_HEAD = """\

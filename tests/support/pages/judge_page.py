@@ -48,10 +48,10 @@ def measured(column: str, semantics: str, names: Sequence[str], before: dict[str
     if NO_VERDICT in before:  # the page has no cells that could be kept
         names, before = bundled(), {}
     with command_of(client, version) as argv:
-        told = verdicts(argv, names, semantics, seconds=SECONDS)
+        by_script = verdicts(argv, names, semantics, seconds=SECONDS)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     dates = [today] if set(names) == set(bundled()) else sorted({*before.get(MEASURED, today).split(", "), today})
-    return {**before, **{name: _said(one) for name, one in told.items()}, MEASURED: ", ".join(dates)}
+    return {**before, **{name: _said(row) for name, row in by_script.items()}, MEASURED: ", ".join(dates)}
 
 
 def _said(report: dict[str, Any]) -> str:
@@ -96,15 +96,15 @@ def _counts(column: dict[str, str]) -> dict[str, str]:
 
 def kept(text: str, semantics: str) -> Columns:
     """The cells of the page's tables."""
-    found: Columns = {}
+    columns: Columns = {}
     _, body = _table(text, _others_title(semantics))
     for column, *cells in body:
-        found[column] = dict(zip(_COUNTED, cells, strict=True))
+        columns[column] = dict(zip(_COUNTED, cells, strict=True))
     names, body = _table(text, _title(semantics))
     for row, *cells in body:
         for name, cell in zip(names, cells, strict=True):
-            found.setdefault(name, {})[row.strip("`")] = cell
-    return found
+            columns.setdefault(name, {})[row.strip("`")] = cell
+    return columns
 
 
 def _table(text: str, title: str) -> tuple[list[str], list[list[str]]]:
@@ -127,12 +127,12 @@ def _others_title(semantics: str) -> str:
     return f"did not return under some script, semantics {semantics}"
 
 
-def write(found: dict[str, Columns]) -> None:
+def write(by_semantics: dict[str, Columns]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     how = f"`minibroker judge --script … --topic orders:1 --semantics … -- …`, {_tools()}."
-    parts = [how, *(table(semantics, found[semantics]) for semantics in SEMANTICS)]
+    parts = [how, *(table(semantics, by_semantics[semantics]) for semantics in SEMANTICS)]
     PAGE.write_text("\n\n".join([f"{before}{BEGIN}\n{parts[0]}", *parts[1:]]) + f"\n{END}{after}", encoding="utf-8")
 
 
@@ -148,13 +148,13 @@ if __name__ == "__main__":
     parser.add_argument("--semantics", action="append", choices=SEMANTICS)
     parser.add_argument("--script", action="append", choices=bundled())
     parser.add_argument("column", nargs="*")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     cells = {semantics: kept(PAGE.read_text(encoding="utf-8"), semantics) for semantics in SEMANTICS}
-    for semantics in given.semantics or SEMANTICS:
-        for column in [one.replace("==", " ") for one in given.column] or columns():
+    for semantics in arguments.semantics or SEMANTICS:
+        for column in [column_name.replace("==", " ") for column_name in arguments.column] or columns():
             try:
                 before = cells[semantics].get(column, {})
-                cells[semantics][column] = measured(column, semantics, given.script or bundled(), before)
+                cells[semantics][column] = measured(column, semantics, arguments.script or bundled(), before)
             except ClientError as error:
                 print(f"{column}: SKIPPED: {error}", file=sys.stderr)
             else:

@@ -46,11 +46,11 @@ def measured(argv: Sequence[str]) -> list[str]:
         text=True,
         check=False,
     )
-    found: dict[str, list[str]] = {}
+    by_script: dict[str, list[str]] = {}
     for script, said, times, why in _LINE.findall(ran.stdout):
-        found.setdefault(script, []).append(cell(said, times, why))
+        by_script.setdefault(script, []).append(cell(said, times, why))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return [*(", ".join(found.get(script, ["not told"])) for script in SCRIPTS), today]
+    return [*(", ".join(by_script.get(script, ["not told"])) for script in SCRIPTS), today]
 
 
 def cell(said: str, times: str, why: str) -> str:
@@ -73,15 +73,15 @@ def kept(text: str) -> Rows:
 def table(rows: Rows) -> str:
     """The rows in the order of the columns of benchmarks/results/judge.md, with what the museum knows of a Produce."""
     rates = json.loads((ROOT / "museum" / "rates.json").read_text(encoding="utf-8"))
-    told = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
+    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
     for name in (column for column in columns() if column in rows):
         client, version = name.split(" ")
         *cells, late_produce, date = rows[name]
         for rate in rates.get(_GIVEN_UP.get(client, ""), ()):
             if rate["failures"] and rate["version"] == version:
                 late_produce = f"**yes** {rate['broken']} of {rate['runs']}: `{_GIVEN_UP[client]}`"
-        told.append(f"| {' | '.join([name, *cells, late_produce, date])} |")
-    return "\n".join(told)
+        lines.append(f"| {' | '.join([name, *cells, late_produce, date])} |")
+    return "\n".join(lines)
 
 
 def write(rows: Rows) -> None:
@@ -91,7 +91,7 @@ def write(rows: Rows) -> None:
 
 
 if __name__ == "__main__":
-    for column in [one.replace("==", " ") for one in sys.argv[1:]] or columns():
+    for column in [argument.replace("==", " ") for argument in sys.argv[1:]] or columns():
         client, _, version = column.partition(" ")
         try:
             with command_of(client, version) as argv:

@@ -69,11 +69,11 @@ class RecordedRun:
 
     def counts(self, scenarios: Sequence[Scenario]) -> Counter[str]:
         """Outcome, with the weight of a failure → number of scenarios. Of a group that is told by numbers all count."""
-        found: Counter[str] = Counter()
-        for group in {one.group for one in scenarios}:
-            own = [self._of(one).partition(":")[0] for one in scenarios if one.group == group]
-            found += Counter(self.counted.get(group, own))
-        return found
+        counts: Counter[str] = Counter()
+        for group in {scenario.group for scenario in scenarios}:
+            own = [self._of(scenario).partition(":")[0] for scenario in scenarios if scenario.group == group]
+            counts += Counter(self.counted.get(group, own))
+        return counts
 
     def why(self, scenario: Scenario) -> str:
         """Why it did not pass; "" when it did."""
@@ -82,11 +82,11 @@ class RecordedRun:
     def instead(self, scenario: Scenario) -> str:
         """What a failing broker answered, in a few words."""
         why = self.why(scenario)
-        found = _difference(why)
-        if found is None:
+        difference = _difference(why)
+        if difference is None:
             return re.sub(r"^step \S+ \((\w+)[^)]*\):", r"\1:", why)
-        field = found["field"].rpartition(".")[2]
-        return f"{found['call'] or ''} {field} {found['got'].strip(chr(39))}".strip()
+        field = difference["field"].rpartition(".")[2]
+        return f"{difference['call'] or ''} {field} {difference['got'].strip(chr(39))}".strip()
 
     def _of(self, scenario: Scenario) -> str:
         if scenario.group in self.counted:
@@ -103,8 +103,8 @@ def told(result: Result) -> str:
     weight = f" ({result.weight.value})" if result.weight else ""
     outcome = "n/a" if result.outcome is Status.ABSENT else result.outcome.name.lower().replace("_", " ")
     why = _NAMES_OF_A_RUN.sub("", result.why).partition("\n")[0]
-    if found := _difference(why):
-        for value in (found["expected"], found["got"]):
+    if difference := _difference(why):
+        for value in (difference["expected"], difference["got"]):
             why = why.replace(value, _short(value))
     else:
         why = _short(why, 2 * _LONGEST)
@@ -114,17 +114,17 @@ def told(result: Result) -> str:
 def recorded(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, dict[str, int]], dict[str, int]]:
     """`scenarios`, `counted` and `broken` of a run."""
     silent = {result.scenario.group for result in results if _SILENT.search(result.why)}
-    scenarios = {one.scenario.name: told(one) for one in results if one.scenario.group not in silent}
+    scenarios = {result.scenario.name: told(result) for result in results if result.scenario.group not in silent}
     counted = {
-        group: dict(Counter(told(one).partition(":")[0] for one in results if one.scenario.group == group))
+        group: dict(Counter(told(result).partition(":")[0] for result in results if result.scenario.group == group))
         for group in sorted(silent)
     }
-    heavy = (one.breach.promise for one in results if one.weight is Weight.EXACTLY_ONCE and one.breach)
+    heavy = (result.breach.promise for result in results if result.weight is Weight.EXACTLY_ONCE and result.breach)
     return scenarios, counted, dict(sorted(Counter(heavy).items()))
 
 
 def _difference(why: str) -> re.Match[str] | None:
-    return next((found for one in _DIFFERENCES if (found := one.match(why))), None)
+    return next((match for pattern in _DIFFERENCES if (match := pattern.match(why))), None)
 
 
 def _short(text: str, longest: int = _LONGEST) -> str:
@@ -156,13 +156,13 @@ def _tables(runs: list[RecordedRun]) -> str:
     lines = [
         "| broker | version | recorded | held against | how it ran |",
         "|---|---|---|---|---|",
-        *(f"| {one.broker} | {one.version} | {one.date} | `{one.expect}` | {one.how} |" for one in runs),
+        *(f"| {run.broker} | {run.version} | {run.date} | `{run.expect}` | {run.how} |" for run in runs),
         "",
         _ABOUT_WEIGHTS,
         "",
         f"| broker | passed | {' | '.join(weight.value for weight in Weight)} | not reached | n/a | skipped | ended |",
         "|---" * (len(Weight) + 6) + "|",
-        *(_by_weight(one, scenarios) for one in runs),
+        *(_by_weight(run, scenarios) for run in runs),
         "",
         "Sentences about exactly-once that a broker breaks, and in how many scenarios:",
         "",
@@ -172,14 +172,18 @@ def _tables(runs: list[RecordedRun]) -> str:
         "",
         _ABOUT_GROUPS,
         "",
-        "| group | " + " | ".join(one.broker for one in runs) + " |",
+        "| group | " + " | ".join(run.broker for run in runs) + " |",
         "|---" * (len(runs) + 1) + "|",
     ]
-    for group in sorted({one.group for one in scenarios}):
-        own = [one for one in scenarios if one.group == group]
+    for group in sorted({scenario.group for scenario in scenarios}):
+        own = [scenario for scenario in scenarios if scenario.group == group]
         lines.append(f"| {group} | " + " | ".join(_cell(run, own) for run in runs) + " |")
     lines.append("| **all** | " + " | ".join(f"**{_cell(run, scenarios)}**" for run in runs) + " |")
-    unjudged = [one.name for one in scenarios if not one.catches and all(run.outcome(one) != "failed" for run in runs)]
+    unjudged = [
+        scenario.name
+        for scenario in scenarios
+        if not scenario.catches and all(run.outcome(scenario) != "failed" for run in runs)
+    ]
     lines += ["", f"Scenarios that fail for no defect and no broker: {', '.join(unjudged) or 'none'}."]
     return "\n".join(lines)
 
@@ -209,5 +213,5 @@ def _cell(run: RecordedRun, scenarios: Sequence[Scenario]) -> str:
     counts = run.counts(scenarios)
     words = ("not reached", "n/a", "skipped", "not run")
     others = ", ".join(f"{number} {word}" for word in words if (number := counts[word]))
-    asked = counts[_PASSED] + sum(number for word, number in counts.items() if word.startswith("failed"))
-    return f"{counts[_PASSED]} / {asked}{f' ({others})' if others else ''}"
+    answered = counts[_PASSED] + sum(number for word, number in counts.items() if word.startswith("failed"))
+    return f"{counts[_PASSED]} / {answered}{f' ({others})' if others else ''}"

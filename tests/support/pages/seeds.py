@@ -198,7 +198,7 @@ class Proof:
 
 def proofs(root: Path = ROOT / "tests") -> list[Proof]:
     """Every marker in the sources below `root`. Raises ValueError for one that is not made of literals."""
-    found: list[Proof] = []
+    proofs: list[Proof] = []
     for path in sorted(root.rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
         if "mark.seed" not in text:
@@ -206,8 +206,8 @@ def proofs(root: Path = ROOT / "tests") -> list[Proof]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
                 where = f"{path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name}::{node.name}"
-                found += (_proof(where, mark) for mark in _marks(node))
-    return found
+                proofs += (_proof(where, mark) for mark in _marks(node))
+    return proofs
 
 
 def _marks(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Call]:
@@ -225,16 +225,16 @@ def _proof(test: str, mark: ast.Call) -> Proof:
     return Proof(test, ids, tuple(options.get("semantics", "").split()), options.get("how", RAW))
 
 
-def problems(found: list[Proof]) -> list[str]:
+def problems(proofs: list[Proof]) -> list[str]:
     """Ids without a raw test or without one of a client under a semantics, reasons for the latter that do not hold (any
     more), and markers that name what does not exist."""
-    wrong = [f"{p.test}: {i} is not a seed" for p in found for i in p.ids if i not in SEEDS]
+    wrong = [f"{p.test}: {i} is not a seed" for p in proofs for i in p.ids if i not in SEEDS]
     wrong += [
-        f"{p.test}: semantics {p.semantics}" for p in found if not p.semantics or set(p.semantics) - set(SEMANTICS)
+        f"{p.test}: semantics {p.semantics}" for p in proofs if not p.semantics or set(p.semantics) - set(SEMANTICS)
     ]
     for seed in SEEDS:
         for semantics in SEMANTICS:
-            hows = {p.how for p in found if seed in p.ids and semantics in p.semantics}
+            hows = {p.how for p in proofs if seed in p.ids and semantics in p.semantics}
             if RAW not in hows:
                 wrong.append(f"{seed}: no raw test under {semantics}")
             by_client = bool(hows - {RAW, *OWN})
@@ -246,7 +246,7 @@ def problems(found: list[Proof]) -> list[str]:
     return wrong
 
 
-def page(found: list[Proof]) -> str:
+def page(proofs: list[Proof]) -> str:
     """benchmarks/results/seeds.md."""
     lines = [
         "# What the texts ask for, and what proves it",
@@ -261,7 +261,7 @@ def page(found: list[Proof]) -> str:
         "|---|---|---|---|---|",
     ]
     for name, seed in SEEDS.items():
-        cells = [_cell(name, semantics, found) for semantics in SEMANTICS]
+        cells = [_cell(name, semantics, proofs) for semantics in SEMANTICS]
         lines.append(f"| {name} | {seed.holds} | {seed.kafka} | {cells[0]} | {cells[1]} |")
     lines += ["", "Rows without a client, which the check demands otherwise:", ""]
     lines += [
@@ -271,9 +271,9 @@ def page(found: list[Proof]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(seed: str, semantics: str, found: list[Proof]) -> str:
+def _cell(seed: str, semantics: str, proofs: list[Proof]) -> str:
     by_how: dict[str, list[str]] = {}
-    for proof in found:
+    for proof in proofs:
         if seed in proof.ids and semantics in proof.semantics:
             file, _, test = proof.test.partition("::")
             by_how.setdefault(proof.how, []).append(f"[{test}](../../{file})")

@@ -53,9 +53,9 @@ def committed_values(bootstrap: str, topic: str = "t") -> list[bytes]:
 def stored_offset(bootstrap: str, topic: str = "t") -> int:
     """What the group g has on partition 1; below 0: nothing."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
-    (found,) = consumer.committed([TopicPartition(topic, 1)], PATIENCE)
+    (committed,) = consumer.committed([TopicPartition(topic, 1)], PATIENCE)
     consumer.close()
-    return int(found.offset)
+    return int(committed.offset)
 
 
 def rows(bootstrap: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -71,8 +71,8 @@ def check_commit(bootstrap: str, capsys: pytest.CaptureFixture[str], *, bumps: b
     abandon(bootstrap)
     with TransactionsClient(bootstrap) as client:
         held = client.describe(ID)[1]
-        asked = ("commit", ID, "--producer-id", str(held.producer_id), "--epoch", str(held.producer_epoch))
-        *partitions, outcome = rows(bootstrap, capsys, *asked, "--dry-run")
+        command = ("commit", ID, "--producer-id", str(held.producer_id), "--epoch", str(held.producer_epoch))
+        *partitions, outcome = rows(bootstrap, capsys, *command, "--dry-run")
         offsets = partitions.pop(0)
         assert (offsets["topic"], offsets["records"], offsets["group_offsets"]) == (
             "__consumer_offsets",
@@ -84,7 +84,7 @@ def check_commit(bootstrap: str, capsys: pytest.CaptureFixture[str], *, bumps: b
         assert client.describe(ID)[1].transaction_state == "Ongoing"
         assert committed_values(bootstrap) == []
 
-        *announced, outcome = rows(bootstrap, capsys, *asked)
+        *announced, outcome = rows(bootstrap, capsys, *command)
         assert announced == [offsets, *partitions]
         assert (outcome["state"], outcome["dry_run"]) == ("CompleteCommit", False)
         assert committed_values(bootstrap) == [b"a", b"b", b"c"]

@@ -100,9 +100,9 @@ class Runner:
 
     def _read(self, size: int) -> bytes:
         assert self._process.stdout is not None
-        found = self._process.stdout.read(size)
-        assert len(found) == size, "the JVM ended"
-        return found
+        data = self._process.stdout.read(size)
+        assert len(data) == size, "the JVM ended"
+        return data
 
 
 @contextmanager

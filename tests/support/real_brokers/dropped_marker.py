@@ -134,9 +134,9 @@ def _wait(ready: bool) -> None:
 def start_offset(client: TransactionsClient, dropped: Dropped, place: tuple[str, int]) -> int:
     """Where the transaction is open on a partition."""
     (offset,) = [
-        one.current_txn_start_offset
-        for one in client.producers(*place)
-        if one.producer_id == dropped.producer.producer_id
+        producer.current_txn_start_offset
+        for producer in client.producers(*place)
+        if producer.producer_id == dropped.producer.producer_id
     ]
     return int(offset)
 

@@ -11,16 +11,16 @@ _BELOW_EPHEMERAL = (20_000, 32_768)
 
 def free_ports(count: int) -> list[int]:
     """Ports nobody listened on a moment ago."""
-    random, found = SystemRandom(), set[int]()
-    while len(found) < count:
+    random, ports = SystemRandom(), set[int]()
+    while len(ports) < count:
         port = random.randrange(*_BELOW_EPHEMERAL)
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
             except OSError:
                 continue
-        found.add(port)
-    return list(found)
+        ports.add(port)
+    return list(ports)
 
 
 def free_port() -> int:

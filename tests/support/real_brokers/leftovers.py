@@ -28,8 +28,8 @@ def left_on(bootstrap: str) -> list[str]:
         *(f"topic {name}" for name in sorted(topics)),
         *(f"group {name}" for name in sorted(groups)),
         *(
-            f"transaction {one.transactional_id} {one.transaction_state}"
-            for one in listed
-            if one.transaction_state not in ended
+            f"transaction {transaction.transactional_id} {transaction.transaction_state}"
+            for transaction in listed
+            if transaction.transaction_state not in ended
         ),
     ]

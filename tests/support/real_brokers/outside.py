@@ -85,8 +85,8 @@ class Started:
         deadline = time.monotonic() + SECONDS
         while (children := list(self._children())) and time.monotonic() < deadline:
             time.sleep(0.01)
-        found = [str(path.relative_to(self.temporary)) for path in sorted(self.temporary.rglob("*"))]
-        return found + [f"process {name}" for name in children]
+        files = [str(path.relative_to(self.temporary)) for path in sorted(self.temporary.rglob("*"))]
+        return files + [f"process {name}" for name in children]
 
     def _children(self) -> Iterator[str]:
         if not sys.platform.startswith("linux"):

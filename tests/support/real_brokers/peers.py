@@ -107,35 +107,35 @@ def peer(name: str, scenarios: Sequence[Scenario]) -> Ran:
 
 def in_turn(broker: Peer, scenarios: Sequence[Scenario], patience: Patience) -> list[Result]:
     """On a fresh process, and on another one after each that ended."""
-    found: list[Result] = []
+    results: list[Result] = []
     try:
         cluster = broker.cluster()
-        for one in scenarios:
-            result = _alone(cluster, one, PEER, frozenset(), patience)
+        for scenario in scenarios:
+            result = _alone(cluster, scenario, PEER, frozenset(), patience)
             if not broker.alive(cluster):
                 if result.outcome not in (Status.ABSENT, Status.SKIPPED):  # these asked it nothing
-                    result = Result(one, Status.FAILED, "the broker does not answer any more", breach=RECOVERY)
+                    result = Result(scenario, Status.FAILED, "the broker does not answer any more", breach=RECOVERY)
                 cluster = broker.cluster()
-            found.append(result)
+            results.append(result)
     finally:
         broker.end()
-    return found
+    return results
 
 
 def with_needs(
     expect: str, running_with: Callable[[str], AbstractContextManager[Running]], scenarios: Sequence[Scenario]
 ) -> Ran:
     """A broker for each thing that scenarios need; one with short expiry for those that need nothing."""
-    found: list[Result] = []
+    results: list[Result] = []
     for have in ARGUMENTS:
-        same = [one for one in scenarios if have == (one.needs or ("short-expiry",))[0]]
+        same = [scenario for scenario in scenarios if have == (scenario.needs or ("short-expiry",))[0]]
         if same:
             with running_with(have) as (bootstrap, restart_it):
                 options = Options(expectation=expect, restart=restart_it)
                 cluster = ClusterUnderTest(bootstrap, timeout=options.timeout, patience=options.patience)
                 cluster.wait_until_up(secrets.token_hex(3))
-                found += _together(cluster, same, options, have)
-    return found, 1
+                results += _together(cluster, same, options, have)
+    return results, 1
 
 
 def _together(
@@ -143,7 +143,7 @@ def _together(
 ) -> Iterator[Result]:
     """Several at once. A busy Kafka may answer one otherwise, where verifications met in one request: such a scenario
     is run again by itself."""
-    results = run_all([run_of(cluster, one, options) for one in scenarios], frozenset({have}), JOBS)
+    results = run_all([run_of(cluster, scenario, options) for scenario in scenarios], frozenset({have}), JOBS)
     for result in list(map(_said, results)):
         failed = result.outcome is Status.FAILED
         yield _alone(cluster, result.scenario, options, frozenset({have})) if failed else result
@@ -189,23 +189,23 @@ def _kafka(release: str, have: str) -> Iterator[Running]:
 
 @contextmanager
 def _minibroker(expect: str, have: str) -> Iterator[Running]:
-    with running(have, broker_like(expect)) as found:
-        yield found
+    with running(have, broker_like(expect)) as broker:
+        yield broker
 
 
 def _minibroker_kafka(scenarios: Sequence[Scenario]) -> Ran:
     """As the newest release; as an older one where a scenario is about that alone."""
-    found, _ = with_needs(KAFKA, partial(_minibroker, KAFKA), scenarios)
-    older = [one for one in bundled() if not {KAFKA, KIP} & set(one.only)]
+    results, _ = with_needs(KAFKA, partial(_minibroker, KAFKA), scenarios)
+    older = [scenario for scenario in bundled() if not {KAFKA, KIP} & set(scenario.only)]
     for expect in RELEASE_EXPECTATIONS[1:]:
-        own = [one for one in older if one.only[0] == expect]
-        found += with_needs(expect, partial(_minibroker, expect), own)[0]
-    return found, 1
+        own = [scenario for scenario in older if scenario.only[0] == expect]
+        results += with_needs(expect, partial(_minibroker, expect), own)[0]
+    return results, 1
 
 
 def _kfake_version() -> str:
-    (found,) = re.findall(r"pkg/kfake (\S+)", (ROOT / "benchmarks" / "kfake" / "go.mod").read_text(encoding="utf-8"))
-    return str(found)
+    (version,) = re.findall(r"pkg/kfake (\S+)", (ROOT / "benchmarks" / "kfake" / "go.mod").read_text(encoding="utf-8"))
+    return str(version)
 
 
 def _apache_kafka(release: str) -> Broker:
@@ -256,20 +256,24 @@ def record(name: str, *, missing: bool) -> None:
     """Run the suite, or what is missing of it, and keep the results."""
     broker = BROKERS[name]
     began = time.monotonic()
-    last = next((one for one in recorded_runs.load() if missing and one.broker == broker.label), None)
-    own = [one for one in bundled() if broker.expect in one.only]
-    sizes = Counter(one.group for one in own)
+    last = next((run for run in recorded_runs.load() if missing and run.broker == broker.label), None)
+    own = [scenario for scenario in bundled() if broker.expect in scenario.only]
+    sizes = Counter(scenario.group for scenario in own)
     # Of a group that is told by numbers nobody can say which scenario is new.
     counted = {} if last is None else {key: its for key, its in last.counted.items() if sum(its.values()) == sizes[key]}
-    before = {} if last is None else {one.name: last.scenarios[one.name] for one in own if one.name in last.scenarios}
-    asked = [one for one in own if one.name not in before and one.group not in counted]
-    found, starts = broker.run([one for one in asked if "slow" not in one.tags])
-    found += [Result(one, Status.SKIPPED, "it takes minutes") for one in asked if "slow" in one.tags]
-    scenarios, silent, broken = recorded_runs.recorded(found)
-    for one in own:
-        if one.name in before and one.group in silent:
-            outcome = before.pop(one.name).partition(":")[0]
-            silent[one.group][outcome] = silent[one.group].get(outcome, 0) + 1
+    before = (
+        {}
+        if last is None
+        else {scenario.name: last.scenarios[scenario.name] for scenario in own if scenario.name in last.scenarios}
+    )
+    to_run = [scenario for scenario in own if scenario.name not in before and scenario.group not in counted]
+    results, starts = broker.run([scenario for scenario in to_run if "slow" not in scenario.tags])
+    results += [Result(scenario, Status.SKIPPED, "it takes minutes") for scenario in to_run if "slow" in scenario.tags]
+    scenarios, silent, broken = recorded_runs.recorded(results)
+    for scenario in own:
+        if scenario.name in before and scenario.group in silent:
+            outcome = before.pop(scenario.name).partition(":")[0]
+            silent[scenario.group][outcome] = silent[scenario.group].get(outcome, 0) + 1
     run = RecordedRun(
         broker.label,
         broker.version(),
@@ -281,14 +285,14 @@ def record(name: str, *, missing: bool) -> None:
         {**counted, **silent},
         broken if last is None else dict(Counter(last.broken) + Counter(broken)),
     )
-    known = {one.broker: one for one in recorded_runs.load()} | {broker.label: run}
-    recorded_runs.save([known[one.label] for one in BROKERS.values() if one.label in known])
-    counts = ", ".join(f"{sum(one.outcome is status for one in found)} {status.value}" for status in Status)
+    known = {run.broker: run for run in recorded_runs.load()} | {broker.label: run}
+    recorded_runs.save([known[broker.label] for broker in BROKERS.values() if broker.label in known])
+    counts = ", ".join(f"{sum(result.outcome is status for result in results)} {status.value}" for status in Status)
     print(f"{broker.label}: {counts} in {time.monotonic() - began:.0f} s, started {starts} times")
 
 
 def main(arguments: list[str]) -> int:
-    names = [one for one in arguments if one != "--missing"]
+    names = [argument for argument in arguments if argument != "--missing"]
     if unknown := set(names) - set(BROKERS):
         print(f"peers: {min(unknown)} is none of {', '.join(BROKERS)}", file=sys.stderr)
         return 2

@@ -43,7 +43,11 @@ Run = Callable[[Sequence[Scenario], int], Iterator[Result]]
 
 def chosen() -> list[Scenario]:
     """Those that a plain broker is asked, but for the slow ones."""
-    return [one for one in bundled() if KAFKA in one.only and not one.needs and "slow" not in one.tags]
+    return [
+        scenario
+        for scenario in bundled()
+        if KAFKA in scenario.only and not scenario.needs and "slow" not in scenario.tags
+    ]
 
 
 def differing(name: str, scenarios: Sequence[Scenario], seed: int) -> dict[str, list[str]]:
@@ -51,9 +55,9 @@ def differing(name: str, scenarios: Sequence[Scenario], seed: int) -> dict[str, 
 
     Raises Unavailable where a tool is missing.
     """
-    verdicts: dict[str, list[str]] = {one.name: [] for one in scenarios}
+    verdicts: dict[str, list[str]] = {scenario.name: [] for scenario in scenarios}
     with _runner(name) as run:
-        whole = [scenarios] if name == "kafka-4.4.0" else [[one] for one in scenarios]
+        whole = [scenarios] if name == "kafka-4.4.0" else [[scenario] for scenario in scenarios]
         alone = (result for part in whole for result in run(part, 1))
         shuffled = (run(_shuffled(scenarios, seed + number), JOBS) for number in range(SHUFFLED))
         for results in (alone, *shuffled):
@@ -105,7 +109,7 @@ def _ran(
     with running() as bootstrap:
         cluster = ClusterUnderTest(bootstrap, timeout=options.timeout, patience=options.patience)
         cluster.wait_until_up(secrets.token_hex(3))
-        yield from run_all([run_of(cluster, one, options, patience) for one in scenarios], frozenset(), jobs)
+        yield from run_all([run_of(cluster, scenario, options, patience) for scenario in scenarios], frozenset(), jobs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,11 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{min(unknown)} is none of {', '.join(SUBJECTS)}")
     status = 0
     for name in options.names or SUBJECTS:
-        found = differing(name, chosen(), options.seed)
-        for scenario, verdicts in found.items():
+        by_scenario = differing(name, chosen(), options.seed)
+        for scenario, verdicts in by_scenario.items():
             print(f"{name} {scenario}", *(f"    {text}" for text in verdicts), sep="\n", flush=True)
-        print(f"{name}: {len(found)} of {len(chosen())} scenarios are not always judged the same", flush=True)
-        status |= bool(found)
+        print(f"{name}: {len(by_scenario)} of {len(chosen())} scenarios are not always judged the same", flush=True)
+        status |= bool(by_scenario)
     return status
 
 

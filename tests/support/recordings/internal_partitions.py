@@ -128,5 +128,5 @@ def _id(topic: str, key: bytes) -> str:
 
 
 if __name__ == "__main__":
-    found = {topic: {"partitions": PARTITIONS[topic], "of": of} for topic, of in left_by_kafka().items()}
-    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+    counts = {topic: {"partitions": PARTITIONS[topic], "of": of} for topic, of in left_by_kafka().items()}
+    Path(sys.argv[1]).write_text(json.dumps(counts, indent=1) + "\n")

@@ -285,7 +285,9 @@ class Load:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        running = [one.process for one in self.brokers if one.process is not None and one.process.poll() is None]
+        running = [
+            broker.process for broker in self.brokers if broker.process is not None and broker.process.poll() is None
+        ]
         for process in running:
             process.send_signal(signal.SIGSTOP)
         for process in running:
@@ -334,7 +336,7 @@ class Load:
             elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 open_places.discard((message.topic(), message.partition()))
         reader.close()
-        found: dict[Place, str] = {}
+        disagreements: dict[Place, str] = {}
         for known in self.journal.transactions:
             for record in known.places:
                 topic, partition, offset = record
@@ -342,8 +344,8 @@ class Load:
                     continue
                 lost = known.outcome == COMMIT and topic in WHOLE and record not in seen
                 if lost or (known.outcome == ABORT and record in seen):
-                    found[record] = f"{known.name}, {known.outcome}"
-        return found
+                    disagreements[record] = f"{known.name}, {known.outcome}"
+        return disagreements
 
 
 # -- clients ---------------------------------------------------------------------------------------------------------
@@ -446,17 +448,17 @@ def patiently(done: Callable[[], bool], otherwise: str, seconds: float = 60) -> 
 
 def errors_of(folder: Path) -> list[dict[str, Any]]:
     """What `check` and `audit` call an error in a copy, `tool` beside."""
-    found = []
+    errors = []
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         minibroker(["check", str(folder), "--quiet", "--json"])
-    found += [{"tool": "check", **json.loads(line)} for line in out.getvalue().splitlines()]
+    errors += [{"tool": "check", **json.loads(line)} for line in out.getvalue().splitlines()]
     summary = folder / "summary.json"
     with contextlib.redirect_stdout(io.StringIO()):
         minibroker(["audit", str(folder), "--quiet", "--json", str(summary)])
     shown = json.loads(summary.read_text())["shown"]
-    found += [{"tool": "audit", **one} for one in shown if one["severity"] == "error"]
-    return found
+    errors += [{"tool": "audit", **finding} for finding in shown if finding["severity"] == "error"]
+    return errors
 
 
 class Evidence:
@@ -486,13 +488,13 @@ class Evidence:
         log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
         topic, _, number = log.rpartition("-")
         partition = int(number or 0)
-        decisions = [one for one in self._decisions if (topic, partition) in one.partitions]
-        dropped = [one for one in decisions if self._while_down(one)]
+        decisions = [decision for decision in self._decisions if (topic, partition) in decision.partitions]
+        dropped = [decision for decision in decisions if self._while_down(decision)]
         if error["rule"] == TIME_INDEX:
             return _was_cut(folder / (error.get("path") or error["file"]), error["position"])
         first, last = error.get("first_offset", -1), error.get("last_offset", -1)
         if first < 0 and "no marker" in error["message"]:
-            return any(one.transactional_id == error["transactional_id"] for one in dropped)
+            return any(decision.transactional_id == error["transactional_id"] for decision in dropped)
         offsets = {*range(first, last + 1), *map(int, re.findall(r"offset (\d+)", error["message"]))}
         if any((topic, partition, offset) in self._disagreements for offset in offsets):
             return True
@@ -501,8 +503,8 @@ class Evidence:
             row for row in rows if isinstance(row, Run) and offsets & {*range(row.first_offset, row.last_offset + 1)}
         ]
         markers = [row for row in rows if isinstance(row, Marker) and row.offset in offsets]
-        return any(_may_be_in(run, one) for run in covered for one in dropped) or any(
-            _is_stale(marker, one) for marker in markers for one in decisions
+        return any(_may_be_in(run, decision) for run in covered for decision in dropped) or any(
+            _is_stale(marker, decision) for marker in markers for decision in decisions
         )
 
 
@@ -571,17 +573,17 @@ def run(points: int, seed: int, keep: Path, say: Callable[[str], None] = print) 
         disagreements = load.disagreements()
     finally:
         load.close()
-    known = [asdict(one) for one in load.journal.transactions]
+    known = [asdict(transaction) for transaction in load.journal.transactions]
     (keep / "journal.json").write_text(json.dumps({"transactions": known, "down": load.journal.down}))
     evidence = Evidence(load.journal, disagreements)
     errors, unexplained = 0, []
     for folder, what in copied:
         evidence.learn(folder)
-        found = errors_of(folder)
-        errors += len(found)
-        new = [one for one in found if not evidence.explains(folder, one)]
-        unexplained += [f"{folder.name} ({what}): {json.dumps(one)}" for one in new]
-        say(f"{folder.name}: {what}: {len(found)} errors, {len(new)} unexplained")
+        found_errors = errors_of(folder)
+        errors += len(found_errors)
+        new = [error for error in found_errors if not evidence.explains(folder, error)]
+        unexplained += [f"{folder.name} ({what}): {json.dumps(error)}" for error in new]
+        say(f"{folder.name}: {what}: {len(found_errors)} errors, {len(new)} unexplained")
         if not new:
             shutil.rmtree(folder)
     return Result(errors, unexplained, disagreements)

@@ -194,12 +194,12 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    found = []
+    cells = []
     for state in STATES:
         for request in REQUESTS:
             if request.alone:
                 words = ("other-id", "last-epoch", "current-epoch")
-                found += [
+                cells += [
                     Cell(
                         f"versions-{state.name}-{request.name}-{word}",
                         f"{state.label}: {request.api} in every version with {who.name}",
@@ -211,8 +211,8 @@ def cells() -> list[Cell]:
                 ]
             else:
                 why = f"{state.label}: {request.api} in every version, by three producers"
-                found.append(Cell(f"versions-{state.name}-{request.name}", why, state, request, WHOS))
-    return found
+                cells.append(Cell(f"versions-{state.name}-{request.name}", why, state, request, WHOS))
+    return cells
 
 
 Answers = dict[int, list[dict[str, Any]]]
@@ -264,7 +264,7 @@ def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
     blank = {p: UNKNOWN for _, p in cell.request.paths}
     groups = [([version], [_flow("expect", blank)] * len(cell.whos)) for version in cell.request.versions]
     (scenario,) = parse(text(cell, groups, set()), "-")
-    found: Answers = {version: [{} for _ in cell.whos] for version in cell.request.versions}
+    answers: Answers = {version: [{} for _ in cell.whos] for version in cell.request.versions}
     places = {
         id(step): (outer.get("versions")[0], index)
         for outer in scenario.steps
@@ -276,14 +276,14 @@ def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
         if id(step) not in places:
             raise AssertionError(f"{cell.name}: set-up: {path} is {answer}")
         version, index = places[id(step)]
-        if any(since <= version and path == one for since, one in cell.request.paths):
-            found[version][index][path] = answer
+        if any(since <= version and path == known_path for since, known_path in cell.request.paths):
+            answers[version][index][path] = answer
 
     run = ScenarioRun(cluster, scenario, token, Options(), lambda: time.time_ns() // 1_000_000, recorder=note)
     why = run.run()
     if why:
         raise AssertionError(f"{cell.name}: {why}")
-    return found
+    return answers
 
 
 def _flow(key: str, expected: Mapping[str, Any]) -> str:
@@ -319,8 +319,8 @@ def _cluster(address: str) -> ClusterUnderTest:
 def main(arguments: list[str]) -> int:
     kafka, *others = map(_cluster, arguments)
     before = parse(FILE.read_text(encoding="utf-8"), FILE.name) if FILE.exists() else []
-    catches = {one.name: one.catches for one in before}
-    by_name = {one.name: one for one in before}
+    catches = {scenario.name: scenario.catches for scenario in before}
+    by_name = {scenario.name: scenario for scenario in before}
     defined: set[str] = set()
     written = [HEAD]
     for number, cell in enumerate(cells()):

@@ -120,17 +120,17 @@ def _base_36(number: int) -> str:
 def encoded(ranges: str) -> str:
     """``FIRST-LAST,…`` as the table has it."""
     parts, end = [], 0
-    for one in ranges.split(","):
-        first, last = (int(point, 16) for point in one.split("-"))
+    for range_ in ranges.split(","):
+        first, last = (int(point, 16) for point in range_.split("-"))
         parts.append(_base_36(first - end) + (f".{_base_36(last - first)}" if last > first else ""))
         end = last
     return " ".join(parts)
 
 
 def write_scripts(programs: Path) -> None:
-    found = answers((("ranges", rf"\p{{{name}}}", "") for name in RANGES), programs)
+    by_name = answers((("ranges", rf"\p{{{name}}}", "") for name in RANGES), programs)
     lines = []
-    for name, ranges in zip(RANGES, found, strict=True):
+    for name, ranges in zip(RANGES, by_name, strict=True):
         rows = textwrap.wrap(encoded(ranges), 108)
         lines.append(
             f'    "{name}": (\n'
@@ -148,8 +148,8 @@ def main(arguments: list[str]) -> None:
             write_scripts(programs)
         lines = []
         for engine, rows in json.loads(FILE.read_text()).items():
-            found = answers(((engine, pattern, text) for pattern, text, _ in rows), programs)
-            kept = [json.dumps([*row[:2], answer]) for row, answer in zip(rows, found, strict=True)]
+            verdicts = answers(((engine, pattern, text) for pattern, text, _ in rows), programs)
+            kept = [json.dumps([*row[:2], answer]) for row, answer in zip(rows, verdicts, strict=True)]
             lines.append(f'"{engine}": [\n' + ",\n".join(kept) + "\n]")
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

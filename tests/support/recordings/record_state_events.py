@@ -112,56 +112,56 @@ class TwoBrokers:
 
 
 def record() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    events: dict[str, Any] = {}
     brokers = TwoBrokers()
     try:
         brokers.start()
-        one, two = brokers.wire(1), brokers.wire(2)
+        first, two = brokers.wire(1), brokers.wire(2)
 
         def story(event: str, replicas: list[int], happens: Callable[[str], Wire], **configs: str) -> None:
             topic = event.replace(" ", "-").replace(",", "")
-            create(one, topic, replicas, **configs)
-            wait(lambda: getattr(described(one, topic), "leader_id", -1) == replicas[0], "no leader")
+            create(first, topic, replicas, **configs)
+            wait(lambda: getattr(described(first, topic), "leader_id", -1) == replicas[0], "no leader")
             time.sleep(1)
-            load = Load(one if replicas[0] == 1 else two, topic)
+            load = Load(first if replicas[0] == 1 else two, topic)
             if event == "expiration of producer ids":
                 wire = happens(topic)
                 wait(lambda: not load.producers(wire), "the producers are still known")
             else:
                 wire = happens(topic)
-            found[event] = load.answers(wire)
-            print(event, found[event], flush=True)
+            events[event] = load.answers(wire)
+            print(event, events[event], flush=True)
 
         def deleted(topic: str) -> Wire:
-            delete_records(one, topic, DELETED)
-            return one
+            delete_records(first, topic, DELETED)
+            return first
 
         def deleted_and_moved(topic: str) -> Wire:
-            delete_records(one, topic, DELETED)
-            reassign(one, topic, [2])
+            delete_records(first, topic, DELETED)
+            reassign(first, topic, [2])
             time.sleep(1)
             return two
 
         def expired_and_moved(topic: str) -> Wire:
-            configure(one, 2, topic, "retention.ms", "1")
-            wait(lambda: Load.of(topic).offset(one, -2)[0] == 15, "retention did not delete the segment")
-            reassign(one, topic, [2])
+            configure(first, 2, topic, "retention.ms", "1")
+            wait(lambda: Load.of(topic).offset(first, -2)[0] == 15, "retention did not delete the segment")
+            reassign(first, topic, [2])
             time.sleep(1)
             return two
 
         def retention_only(topic: str) -> Wire:
-            configure(one, 2, topic, "retention.ms", "1")
-            wait(lambda: Load.of(topic).offset(one, -2)[0] == 15, "retention did not delete the segment")
-            return one
+            configure(first, 2, topic, "retention.ms", "1")
+            wait(lambda: Load.of(topic).offset(first, -2)[0] == 15, "retention did not delete the segment")
+            return first
 
         def aborted(topic: str) -> Wire:
             aborted_transaction(TransactionsWire(brokers.first.bootstrap), topic)
-            return one
+            return first
 
         def moved(topic: str) -> Wire:
-            reassign(one, topic, [2, 1])
+            reassign(first, topic, [2, 1])
             kind = m.ElectLeadersRequest
-            one.call(
+            first.call(
                 kind(
                     election_type=0,
                     topic_partitions=[kind.TopicPartitions(topic=topic, partitions=[0])],
@@ -179,9 +179,9 @@ def record() -> dict[str, Any]:
         story("retention, then a new replica", [1], expired_and_moved)
         story("aborted transaction", [1], aborted)
         story("preferred leader elected", [1, 2], moved)
-        claim(one, NAME)
-        wait(lambda: state_of_id(one)[0] == 105, "the id did not expire")
-        found["expiration of a transactional id"] = state_of_id(one)
+        claim(first, NAME)
+        wait(lambda: state_of_id(first)[0] == 105, "the id did not expire")
+        events["expiration of a transactional id"] = state_of_id(first)
 
         def restarted(how: Callable[[], None]) -> Callable[[str], Wire]:
             def happens(topic: str) -> Wire:
@@ -189,7 +189,7 @@ def record() -> dict[str, Any]:
                 how()
                 brokers.second.start()
                 brokers.second.wait()
-                wait(lambda: described(one, topic).leader_id == 2, "broker 2 does not lead again")
+                wait(lambda: described(first, topic).leader_id == 2, "broker 2 does not lead again")
                 time.sleep(1)
                 two = brokers.wire(2)
                 return two
@@ -200,25 +200,25 @@ def record() -> dict[str, Any]:
         story("kill and start", [2], restarted(brokers.second.kill))
 
         def expired(topic: str) -> Wire:
-            configure(one, 4, "", "producer.id.expiration.ms", "1000")
-            return one
+            configure(first, 4, "", "producer.id.expiration.ms", "1000")
+            return first
 
         story("expiration of producer ids", [1], expired)
-        configure(one, 4, "", "producer.id.expiration.ms", "86400000")
+        configure(first, 4, "", "producer.id.expiration.ms", "86400000")
 
         # An unclean election: broker 2 has the records below CUT, broker 1 dies with the rest.
-        create(one, "unclean", [1, 2], unclean__leader__election__enable="true")
-        wait(lambda: getattr(described(one, "unclean"), "leader_id", -1) == 1, "no leader")
+        create(first, "unclean", [1, 2], unclean__leader__election__enable="true")
+        wait(lambda: getattr(described(first, "unclean"), "leader_id", -1) == 1, "no leader")
         time.sleep(1)
         load = Load.of("unclean")
-        load.a, load.b = new_producer(one), new_producer(one)
-        load.append(one, load.a, 0, 6)
+        load.a, load.b = new_producer(first), new_producer(first)
+        load.append(first, load.a, 0, 6)
         time.sleep(1)
         brokers.second.stop()
-        wait(lambda: described(one, "unclean").isr_nodes == [1], "broker 2 is still in sync")
-        load.append(one, load.b, 0, 3)
-        load.append(one, load.a, 6, 6)
-        load.first_epoch = load.leader_epoch(one)
+        wait(lambda: described(first, "unclean").isr_nodes == [1], "broker 2 is still in sync")
+        load.append(first, load.b, 0, 3)
+        load.append(first, load.a, 6, 6)
+        load.first_epoch = load.leader_epoch(first)
         brokers.controller_only()
         brokers.second.start()
         brokers.second.wait()
@@ -228,11 +228,11 @@ def record() -> dict[str, Any]:
             "no unclean election",
         )
         time.sleep(1)
-        found["unclean election"] = load.answers(two)
-        print(found["unclean election"])
+        events["unclean election"] = load.answers(two)
+        print(events["unclean election"])
     finally:
         brokers.close()
-    return found
+    return events
 
 
 if __name__ == "__main__":

@@ -129,23 +129,23 @@ def names_by_java(certificates: Iterable[bytes], programs: Path) -> list[str | N
 
     Raises Unavailable.
     """
-    lines = "".join(f"{one.hex()}\n" for one in certificates)
+    lines = "".join(f"{certificate_.hex()}\n" for certificate_ in certificates)
     done = run_java("SubjectNames", extra=(programs,), stdin=lines)
     assert done.returncode == 0, done.stderr
     answers = [line.partition(" ") for line in done.stdout.splitlines()]
-    return [bytes.fromhex(found).decode() if word == "name" else None for word, _, found in answers]
+    return [bytes.fromhex(subject).decode() if word == "name" else None for word, _, subject in answers]
 
 
 def read() -> list[tuple[bytes, str | None]]:
     """Subjects in DER with Java's name for each."""
-    return [(bytes.fromhex(subject), found) for subject, found in json.loads(FILE.read_text())]
+    return [(bytes.fromhex(subject), name) for subject, name in json.loads(FILE.read_text())]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         programs = compile_java([JVM_TIER / "SubjectNames.java"], Path(place))
-        found = names_by_java(map(certificate, subjects()), programs)
-    rows = [json.dumps([subject.hex(), said]) for subject, said in zip(subjects(), found, strict=True)]
+        names = names_by_java(map(certificate, subjects()), programs)
+    rows = [json.dumps([subject.hex(), said]) for subject, said in zip(subjects(), names, strict=True)]
     FILE.write_text("[\n" + ",\n".join(rows) + "\n]\n")
     print(f"{len(rows)} subjects")
 

@@ -38,11 +38,11 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def opened(bootstrap: str, name: str) -> Any:
     """A transaction that is not ended; librdkafka says nothing when it goes."""
-    left = producer(bootstrap, name)
-    left.begin_transaction()
-    left.produce("t", b"open", partition=1)
-    left.flush()
-    return left
+    client = producer(bootstrap, name)
+    client.begin_transaction()
+    client.produce("t", b"open", partition=1)
+    client.flush()
+    return client
 
 
 def story(kafka: RealKafka) -> None:
@@ -65,9 +65,9 @@ def story(kafka: RealKafka) -> None:
                 plain.produce("appended", f"{number}", key=f"{number}")
                 plain.flush()
         plain.flush()
-    asked = confluent_kafka.TopicPartition("cut", 0, 101)
+    place = confluent_kafka.TopicPartition("cut", 0, 101)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})  # it must live as long as its answer is waited for
-    admin.delete_records([asked])[asked].result(90)
+    admin.delete_records([place])[place].result(90)
     for number in range(12):
         idempotent = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
         for key in range(5):
@@ -101,7 +101,7 @@ def main() -> None:
             kafka.start()  # the leader epochs rise
             kafka.wait()
             work(kafka.bootstrap)
-            left = opened(kafka.bootstrap, "left-open")
+            open_producer = opened(kafka.bootstrap, "left-open")
             kafka.stop()
             with tarfile.open(path, "w:xz") as archive:
                 packed(archive, "clean", data(kafka))
@@ -111,7 +111,7 @@ def main() -> None:
                 busy = opened(kafka.bootstrap, "busy")
                 kafka.kill()
                 packed(archive, "killed", data(kafka))
-            del left, busy
+            del open_producer, busy
             print(release, path.stat().st_size, flush=True)
         except Exception:
             print((kafka.directory / "broker.log").read_text(errors="replace")[-2000:])

@@ -82,15 +82,15 @@ def remove_acls(wire: Wire, principal: str) -> None:
 def set_password(wire: Wire, user: str, password: str, mechanism: int = SHA_256) -> None:
     salt = b"short" if user == "erin" else f"the salt of {user}".encode()
     salted = pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, 4096)
-    given = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+    upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name=user, mechanism=mechanism, iterations=4096, salt=salt, salted_password=salted
     )
-    _alter_user(wire, m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[given]))
+    _alter_user(wire, m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]))
 
 
 def remove_password(wire: Wire, user: str, mechanism: int = SHA_256) -> None:
-    given = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=user, mechanism=mechanism)
-    _alter_user(wire, m.AlterUserScramCredentialsRequest(deletions=[given], upsertions=[]))
+    deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=user, mechanism=mechanism)
+    _alter_user(wire, m.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]))
 
 
 def _alter_user(wire: Wire, request: m.AlterUserScramCredentialsRequest) -> None:

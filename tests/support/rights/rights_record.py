@@ -137,14 +137,14 @@ def record(side: Any) -> dict[str, Any]:
     return {"matrix": run(side, names), "stories": stories}
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(recorded: dict[str, Any]) -> str:
     """One answer a line, with the users who got it; what most users got is theirs without being named."""
     lines = ["{", '"matrix": {']
-    cases = [f"{json.dumps(key)}: [\n{_rows(rows)}\n]" for key, rows in found["matrix"].items()]
+    cases = [f"{json.dumps(key)}: [\n{_rows(rows)}\n]" for key, rows in recorded["matrix"].items()]
     lines += [",\n".join(cases), "},", '"stories": {']
     stories = [
         f"{json.dumps(key)}: [\n" + ",\n".join("  " + json.dumps(step) for step in steps) + "\n]"
-        for key, steps in found["stories"].items()
+        for key, steps in recorded["stories"].items()
     ]
     lines += [",\n".join(stories), "}", "}", ""]
     return "\n".join(lines)
@@ -180,10 +180,10 @@ def main() -> int:
     for release in sys.argv[1:] or TABLES:
         began = time.monotonic()
         with kafka_side(release) as side:
-            found = record(side)
-        TABLES[release].write_text(as_text(found))
-        asked = len(CASES) * len(USERS)
-        print(f"{asked} answers of the matrix in {time.monotonic() - began:.0f} s: {TABLES[release].name}")
+            recorded = record(side)
+        TABLES[release].write_text(as_text(recorded))
+        count = len(CASES) * len(USERS)
+        print(f"{count} answers of the matrix in {time.monotonic() - began:.0f} s: {TABLES[release].name}")
     return 0
 
 

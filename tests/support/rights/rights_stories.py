@@ -150,8 +150,8 @@ def _partitions_that_cannot_join(side: Side, names: Names) -> list[Told]:
     """A client that has the right to write even to an internal topic asks to add it to its transaction."""
     internal: Entry = (2, "__consumer_offsets", LITERAL, OPERATIONS["WRITE"], ALLOW)
     grant(side, {"member": [entry("txn", "WRITE"), entry("topic", "WRITE"), internal]})
-    asked = (("a", "b", "__consumer_offsets"), ("a", "__consumer_offsets"), ("a", "ax"))
-    requests = [add_partitions("x", (0, 0), topics) for topics in asked]
+    topic_lists = (("a", "b", "__consumer_offsets"), ("a", "__consumer_offsets"), ("a", "ax"))
+    requests = [add_partitions("x", (0, 0), topics) for topics in topic_lists]
     heard = [told(side.ask("member", request, 3), names) for request in requests]
     revoke(side, "member")
     return heard

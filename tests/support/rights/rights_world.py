@@ -161,10 +161,10 @@ def topic_ids(side: Side, wanted: Iterable[str] = ()) -> dict[str, bytes]:
     """Those of all topics, once the wanted ones are among them."""
     deadline = time.monotonic() + _SECONDS
     while True:
-        found = {topic.name: topic.topic_id for topic in side.ask(ADMIN, m.MetadataRequest(topics=None), 12).topics}
-        if found.keys() >= set(wanted):
-            return found
-        assert time.monotonic() < deadline, sorted(set(wanted) - found.keys())
+        ids = {topic.name: topic.topic_id for topic in side.ask(ADMIN, m.MetadataRequest(topics=None), 12).topics}
+        if ids.keys() >= set(wanted):
+            return ids
+        assert time.monotonic() < deadline, sorted(set(wanted) - ids.keys())
         time.sleep(0.05)
 
 
@@ -332,24 +332,24 @@ def told(answer: Any, names: Names) -> Any:
 
 def _told(value: Any, names: Names, known: dict[bytes, str]) -> Any:
     if isinstance(value, Struct):
-        found: dict[str, Any] = {}
+        shown_fields: dict[str, Any] = {}
         for field in value.__fields__:
             name, inner = field.name, getattr(value, field.name)
             if name in _CODES or name in _NAMES:
                 shown = _name(inner, names, known)
                 if shown != _UNSAID.get(name):
-                    found[name] = shown
+                    shown_fields[name] = shown
             elif name == "records":
-                found[name] = bool(inner)
+                shown_fields[name] = bool(inner)
             elif name == "session_id":
-                found["session"] = bool(inner)
+                shown_fields["session"] = bool(inner)
             elif name == "key_type" or name in _PLACES:
                 continue
             elif isinstance(inner, (list, Struct)):
-                found[name] = _told(inner, names, known)
+                shown_fields[name] = _told(inner, names, known)
             elif inner is None and field.annotation.startswith("list["):
-                found[name] = None
-        return found
+                shown_fields[name] = None
+        return shown_fields
     if not isinstance(value, list):
         return _name(value, names, known)
     shown_list = [_told(item, names, known) for item in value]

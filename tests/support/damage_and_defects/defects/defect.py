@@ -76,16 +76,16 @@ def _source(module: ModuleType) -> str:
 
 
 def _function(module: ModuleType, path: str) -> FunctionType:
-    found: Any = module
+    member: Any = module
     for name in path.split("."):
-        found = inspect.getattr_static(found, name)
-    if isinstance(found, property):
-        found = found.fget
-    elif isinstance(found, (staticmethod, classmethod)):
-        found = found.__func__
-    found = inspect.unwrap(found)
-    assert isinstance(found, FunctionType)
-    return found
+        member = inspect.getattr_static(member, name)
+    if isinstance(member, property):
+        member = member.fget
+    elif isinstance(member, (staticmethod, classmethod)):
+        member = member.__func__
+    member = inspect.unwrap(member)
+    assert isinstance(member, FunctionType)
+    return member
 
 
 def code_named(code: CodeType, qualname: str) -> CodeType | None:
@@ -94,7 +94,7 @@ def code_named(code: CodeType, qualname: str) -> CodeType | None:
         if isinstance(constant, CodeType):
             if constant.co_qualname == qualname:
                 return constant
-            found = code_named(constant, qualname)
-            if found is not None:
-                return found
+            inner = code_named(constant, qualname)
+            if inner is not None:
+                return inner
     return None

@@ -116,7 +116,7 @@ def _nodes(kind: type[ast.AST], text: str) -> Sequence[ast.AST]:
 
 def _find(functions: Mapping[str, FunctionNode], wanted: _Fragment) -> list[_Place]:
     said, kind = wanted.said, wanted.kind
-    found = []
+    places = []
     for name, function in functions.items():
         for parent in ast.walk(function):
             if kind is ast.If and not isinstance(parent, ast.If):
@@ -127,7 +127,7 @@ def _find(functions: Mapping[str, FunctionNode], wanted: _Fragment) -> list[_Pla
                 if isinstance(value, list):
                     rows = [ast.dump(node) if isinstance(node, ast.AST) else None for node in value]
                     ends = range(len(rows) - len(said) + 1)
-                    found += [_Place(name, parent, field, at) for at in ends if rows[at : at + len(said)] == said]
+                    places += [_Place(name, parent, field, at) for at in ends if rows[at : at + len(said)] == said]
                 elif isinstance(value, ast.AST) and [ast.dump(value)] == said:
-                    found.append(_Place(name, parent, field, None))
-    return found
+                    places.append(_Place(name, parent, field, None))
+    return places

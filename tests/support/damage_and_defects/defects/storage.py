@@ -373,8 +373,8 @@ STORAGE: Final = (
         "timestamp-after",
         "an offset is found by a timestamp at or above the wanted one",
         _READING + "_search",
-        "found >= timestamp",
-        "found > timestamp",
+        "record_timestamp >= timestamp",
+        "record_timestamp > timestamp",
     ),
     Defect(
         "max-timestamp-of-the-batch",
