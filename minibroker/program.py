@@ -59,7 +59,7 @@ class _Signals:
     def __init__(self) -> None:
         self._begun = False
         self._postponed = 0
-        self._asked: int | None = None
+        self._signal: int | None = None
         self._raised = False
         self._since = 0.0
 
@@ -78,24 +78,24 @@ class _Signals:
 
     def resume(self) -> None:
         self._postponed -= 1
-        if not self._postponed and self._asked is not None and not self._raised:
+        if not self._postponed and self._signal is not None and not self._raised:
             self._raise()
 
     def _arrived(self, number: int, frame: Any) -> None:
         if not self._begun:
             say_interrupted(number)
             os._exit(128 + number)
-        if self._asked is None:
-            self._asked, self._since = number, time.monotonic()
+        if self._signal is None:
+            self._signal, self._since = number, time.monotonic()
             if not self._postponed:
                 self._raise()
         elif time.monotonic() - self._since > _SAME_SECONDS:
             os._exit(128 + number)
 
     def _raise(self) -> NoReturn:
-        assert self._asked is not None
+        assert self._signal is not None
         self._raised = True
-        raise Interrupted(self._asked)
+        raise Interrupted(self._signal)
 
     def _unraisable(self, unraisable: Any) -> None:
         """Raised where Python lets nothing through, such as in a callback of the collector: again, a little later."""
@@ -104,7 +104,7 @@ class _Signals:
             return
         import threading
 
-        number, self._asked, self._raised = unraisable.exc_value.number, None, False
+        number, self._signal, self._raised = unraisable.exc_value.number, None, False
         threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
 
 

@@ -136,7 +136,7 @@ class InProcessNetwork:
         try:
             served = node(kind.decode(data, call_.api_version), call_.api_version)
         except Exception as error:
-            self._fail(number, _told(error))
+            self._fail(number, _copy_of(error))
             return
         served.then(lambda done: self._answered(number, done))
 
@@ -148,7 +148,7 @@ class InProcessNetwork:
             response = served.result()
             kind, data = type(response), response.encode(call_.api_version)
         except Exception as error:
-            self._fail(number, _told(error))
+            self._fail(number, _copy_of(error))
             return
 
         def arrive() -> None:
@@ -193,7 +193,7 @@ class Endpoint:
         return True
 
 
-def _told(error: Exception) -> ApiError:
+def _copy_of(error: Exception) -> ApiError:
     """A copy of the error for the other node, without its traceback."""
     if isinstance(error, ApiError):
         return ApiError(error.code, error.message)

@@ -237,9 +237,9 @@ def _slice(
                         "partition": partition,
                         "offset": record.offset,
                         "timestamp_ms": record.timestamp,
-                        "key": _told(record.key),
-                        "value": _told(record.value),
-                        "headers": [[_told(name), _told(value)] for name, value in record.headers],
+                        "key": _as_json(record.key),
+                        "value": _as_json(record.value),
+                        "headers": [[_as_json(name), _as_json(value)] for name, value in record.headers],
                         "producer_id": header.producer_id,
                         "producer_epoch": header.producer_epoch,
                         "transactional": header.is_transactional,
@@ -250,7 +250,7 @@ def _slice(
     return rows, after if after > offset else bound
 
 
-def _told(data: Any) -> Any:
+def _as_json(data: Any) -> Any:
     if data is None or isinstance(data, str):
         return data
     try:

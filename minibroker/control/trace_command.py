@@ -129,7 +129,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 @contextlib.contextmanager
 def _sink(arguments: argparse.Namespace) -> Iterator[Callable[[dict[str, Any]], None]]:
-    from minibroker.trace.recorder import told
+    from minibroker.trace.recorder import line_of
 
     if arguments.pcapng is not None:
         from minibroker.trace.pcapng import PcapngWriter
@@ -140,4 +140,4 @@ def _sink(arguments: argparse.Namespace) -> Iterator[Callable[[dict[str, Any]], 
     if arguments.json or arguments.frames:
         yield lambda exchange: write_out(json.dumps(exchange) + "\n", flush=True)
     else:
-        yield lambda exchange: say(told(exchange), flush=True)
+        yield lambda exchange: say(line_of(exchange), flush=True)

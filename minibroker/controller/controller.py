@@ -46,7 +46,7 @@ class Controller:
     ) -> None:
         self._timers = timers
         self._failed = failed
-        self._told = False
+        self._failure_reported = False
         self._working = False
         self._closed = False
         self._waiting: deque[tuple[Request, int, Deferred[Response]]] = deque()
@@ -175,8 +175,8 @@ class Controller:
 
     def _look_at_journal(self) -> None:
         error = self.state.journal.failed
-        if error is not None and not self._told:
-            self._told = True
+        if error is not None and not self._failure_reported:
+            self._failure_reported = True
             self._failed(error)
 
     def _configured(self, work: Steps[Response]) -> Steps[Response]:

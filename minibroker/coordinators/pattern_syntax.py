@@ -62,15 +62,15 @@ class Parser:
         self.text = text
         self.at = 0
         self.depth = 0
-        self.left = MAX_PARTS
+        self.parts_left = MAX_PARTS
         self.flags: frozenset[str] = frozenset()
         self.names: set[str] = set()
         self.last_posix = len(text)
 
     def count(self) -> None:
         """One more part; raises BadPattern where there are too many."""
-        self.left -= 1
-        if self.left < 0:
+        self.parts_left -= 1
+        if self.parts_left < 0:
             raise BadPattern("the pattern is too large")
 
     def parse(self) -> Regexp:

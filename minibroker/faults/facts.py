@@ -71,7 +71,7 @@ def carried_by(request: type[Request]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _one(struct: Struct, entity: str) -> Any:
+def _value_of(struct: Struct, entity: str) -> Any:
     name = named_by(type(struct), entity)
     return None if name is None else getattr(struct, name)
 
@@ -92,7 +92,7 @@ def _walk(struct: Struct, facts: Facts, topic_name: TopicName) -> None:
             continue
         entity = field_.entity
         if entity == "coordinatorKey":
-            entity = _COORDINATORS.get(_one(struct, "coordinatorType"))
+            entity = _COORDINATORS.get(_value_of(struct, "coordinatorType"))
         if entity == "groupId":
             facts.groups += value if field_.array else [value]
         elif entity == "transactionalId":
@@ -112,18 +112,18 @@ def _walk(struct: Struct, facts: Facts, topic_name: TopicName) -> None:
 
 
 def _add_producer(struct: Struct, facts: Facts) -> None:
-    producer_id = _one(struct, "producerId")
+    producer_id = _value_of(struct, "producerId")
     # A transactional id of no text is one that the request's version does not have: nor has it the producer beside it.
-    if producer_id is not None and producer_id >= 0 and _one(struct, "transactionalId") != "":
-        epoch = _one(struct, "producerEpoch")
+    if producer_id is not None and producer_id >= 0 and _value_of(struct, "transactionalId") != "":
+        epoch = _value_of(struct, "producerEpoch")
         facts.producers.append(ProducerFact(producer_id, -1 if epoch is None else epoch))
 
 
 def _topic_of(struct: Struct, topic_name: TopicName) -> str | None:
-    name = _one(struct, "topicName")
+    name = _value_of(struct, "topicName")
     if name:
         return str(name)
-    topic_id = _one(struct, "topicId")
+    topic_id = _value_of(struct, "topicId")
     return None if topic_id is None or topic_id == NO_ID else topic_name(bytes(topic_id))
 
 
@@ -132,7 +132,7 @@ def _partitions(struct: Struct, topic: str) -> list[tuple[str, int]]:
     for field_ in struct.__fields__:
         if field_.array:
             for item in getattr(struct, field_.name) or ():
-                number = _one(item, "partition") if isinstance(item, Struct) else item
+                number = _value_of(item, "partition") if isinstance(item, Struct) else item
                 if number is not None and (field_.entity == "partition" or isinstance(item, Struct)):
                     partitions.append((topic, number))
     return partitions or [(topic, -1)]

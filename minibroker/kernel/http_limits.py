@@ -96,18 +96,18 @@ class BoundedHead:
         self._file = file
         self.read = file.read
         self.close = file.close
-        self._left: int | None = None
+        self._head_bytes: int | None = None
 
     def begin(self) -> None:
         """A request comes. Its first line has a limit of its own, in the base class."""
-        self._left = None
+        self._head_bytes = None
 
     def readline(self, size: int) -> bytes:
-        if self._left is None:
-            self._left = MAX_HEAD_BYTES
+        if self._head_bytes is None:
+            self._head_bytes = MAX_HEAD_BYTES
             return self._file.readline(size)
-        line = self._file.readline(min(size, self._left + 1))
-        self._left -= len(line)
-        if self._left < 0:
+        line = self._file.readline(min(size, self._head_bytes + 1))
+        self._head_bytes -= len(line)
+        if self._head_bytes < 0:
             raise http.client.LineTooLong("headers")
         return line

@@ -101,7 +101,7 @@ def judge_history(
     for key, copies in places.items():
         judge.stored(key, copies, idempotent)
     judge.reads(reads)
-    return judge.found
+    return judge.findings
 
 
 class _HistoryJudge:
@@ -114,10 +114,10 @@ class _HistoryJudge:
         self._by_key = by_key
         self._outcomes = outcomes
         self._starts = start_offsets
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
 
     def _report(self, rule: str, topic: str, partition: int, message: str, offset: int = NONE) -> None:
-        self.found.append(finding(rule, Log("", topic, partition), message, first_offset=offset))
+        self.findings.append(finding(rule, Log("", topic, partition), message, first_offset=offset))
 
     def _outcome(self, record: Sent) -> str:
         return COMMIT if record.transaction is None else self._outcomes.get(record.transaction, UNKNOWN)

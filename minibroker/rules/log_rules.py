@@ -63,7 +63,7 @@ class _LogJudge:
         self._sequences = self._log.topic not in r.COORDINATOR_TOPICS
         self._producers: dict[int, _Producer] = {}
         self._last_of: dict[int, tuple[int, int]] = {}  # producer with an open transaction -> its last data
-        self._found: list[r.Finding] = []
+        self._findings: list[r.Finding] = []
         self._transactions: list[r.Transaction] = []
         self._plain: dict[int, r.Run] = {}
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
@@ -90,13 +90,13 @@ class _LogJudge:
                 self._snapshot(event, end)
         self._open_transactions()
         self._index_leftovers(end)
-        self._found += judge_files(
-            self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._found)
+        self._findings += judge_files(
+            self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
         )
-        return LogVerdict(self._facts, end, self._found, self._transactions, [*self._plain.values()])
+        return LogVerdict(self._facts, end, self._findings, self._transactions, [*self._plain.values()])
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
-        self._found.append(finding_at(rule, row, message))
+        self._findings.append(finding_at(rule, row, message))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class _LogJudge:
                 self._hole(span, f"offsets {span.first_offset}-{last} come twice", span.first_offset, last)
             elif r.NONE < span.epoch < epoch:
                 reason = f"leader epoch {span.epoch} after {epoch}"
-                self._found.append(finding_at("leader-epoch", span, reason))
+                self._findings.append(finding_at("leader-epoch", span, reason))
             epoch = span.epoch if span.epoch > r.NONE else epoch
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
@@ -175,12 +175,12 @@ class _LogJudge:
             if missing
             else ("record-count", f"{thinned} batches have fewer records than offsets")
         )
-        self._found.append(
+        self._findings.append(
             finding_at(rule, spans[0], f"{what}, {reason}", **place, file="", position=r.NONE, severity=NOTICE)
         )
 
     def _hole(self, span: r.Span, message: str, first: int, last: int) -> None:
-        self._found.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
+        self._findings.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
 
     def _not_read(self, first: int, end: int) -> bool:
         """Whether a batch of [first, end) could not be read, which is told by itself."""
@@ -204,7 +204,7 @@ class _LogJudge:
     def _fault(self, fault: r.LogFault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
         message = fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else "")
-        self._found.append(
+        self._findings.append(
             finding_at(fault.rule, fault, message, severity=NOTICE if torn_tail or fault.mended else None)
         )
 
@@ -394,7 +394,7 @@ class _LogJudge:
                 )
                 # The entry is written after the batch, and opening a log that was not closed writes it anew.
                 mended = not self._facts.clean and marker.offset >= self._facts.recovery_point
-                self._found.append(finding_at("abort-index", marker, reason, severity=NOTICE if mended else None))
+                self._findings.append(finding_at("abort-index", marker, reason, severity=NOTICE if mended else None))
             return
         if self._unreadable:
             return
@@ -433,7 +433,7 @@ class _LogJudge:
             entry = f"{listed.first_offset}-{listed.last_offset} of producer {listed.producer_id}"
             reason = f"an entry says {entry} aborted; the log has no such marker"
             mended = not self._facts.clean and listed.last_offset >= end
-            self._found.append(finding_at("abort-index", listed, reason, severity=NOTICE if mended else None))
+            self._findings.append(finding_at("abort-index", listed, reason, severity=NOTICE if mended else None))
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -503,7 +503,7 @@ class _LogJudge:
             self._differs(snapshot, entry.producer_id, f"producer {entry.producer_id}: {'; '.join(wrong)}")
 
     def _differs(self, snapshot: r.Snapshot, producer_id: int, message: str, severity: str | None = None) -> None:
-        self._found.append(
+        self._findings.append(
             finding_at("producer-snapshot", snapshot, message, producer_id=producer_id, severity=severity)
         )
 

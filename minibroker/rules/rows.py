@@ -293,9 +293,9 @@ class Finding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.told()}"
+        return f"{self.severity}: {self.described()}"
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Rule, place (where there is one) and message, without a verdict."""
         if not self.log.topic:
             return f"{self.rule}: {self.message}"

@@ -198,7 +198,7 @@ def judge_transactions(
     judge.run(by_place)
     judge.offsets(by_place, commits)
     judge.plain(plain, by_place)
-    return judge.found
+    return judge.findings
 
 
 class _TxnJudge:
@@ -226,7 +226,7 @@ class _TxnJudge:
         self._epochs = {(decision.producer_id, decision.producer_epoch) for decision in coordinators.decisions}
         self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
         self._discarded: set[tuple[r.Log, int]] = set()  # log and offset of an ABORT marker of committed records
-        self.found: list[r.Finding] = []
+        self.findings: list[r.Finding] = []
 
     def _report(
         self, rule: str, txn: r.Transaction, message: str, transactional_id: str = "", severity: str | None = None
@@ -234,7 +234,7 @@ class _TxnJudge:
         first = txn.first_offset if txn.first_offset >= 0 else txn.marker_offset
         last = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset
         place = {"first_offset": first, "last_offset": last, "transactional_id": transactional_id}
-        self.found.append(finding_at(rule, txn, message, **place, severity=severity))
+        self.findings.append(finding_at(rule, txn, message, **place, severity=severity))
 
     def run(self, by_place: Mapping[tuple[r.Log, int], list[r.Transaction]]) -> None:
         for place in dict.fromkeys((*by_place, *self._decided)):
@@ -307,7 +307,7 @@ class _TxnJudge:
             f"nothing is left of {count} that ended before the topic's first marker: the topic was deleted and created "
             "again since, or it lost its first records"
         )
-        self.found.append(
+        self.findings.append(
             finding(
                 "torn-transaction",
                 log,
@@ -544,7 +544,7 @@ class _TxnJudge:
             self._report("hanging-transaction", opened[0], reason)
             return
         reason = f"the coordinator calls it complete ({decision.outcome}), the partition has no marker"
-        self.found.append(
+        self.findings.append(
             finding(
                 "torn-transaction",
                 log,
@@ -634,7 +634,7 @@ class _TxnJudge:
                     f"producer {run.producer_id} has transactions{f' ({name})' if name else ''}, "
                     "and this is in none: readers get it at once, whatever becomes of them"
                 )
-                self.found.append(finding_at("not-transactional", run, reason, transactional_id=name))
+                self.findings.append(finding_at("not-transactional", run, reason, transactional_id=name))
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

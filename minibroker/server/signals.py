@@ -34,7 +34,7 @@ class StopSignals:
         self._stop = stop
         self._loop_handlers = loop_handlers
         self._exit_now = exit_now
-        self._asked = False
+        self._stopping = False
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -53,13 +53,13 @@ class StopSignals:
         self._before = {}
 
     def _python_handler(self, number: int, frame: Any) -> None:
-        if self._asked:
+        if self._stopping:
             self._exit_now(EXIT_SIGNALLED + number)
         self._loop.call_soon_threadsafe(self._signalled, number)
 
     def _signalled(self, number: int) -> None:
-        if self._asked:
+        if self._stopping:
             self._exit_now(EXIT_SIGNALLED + number)
             return
-        self._asked = True
+        self._stopping = True
         self._stop()

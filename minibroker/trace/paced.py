@@ -21,15 +21,15 @@ class _Room:
     def __init__(self, most: int, per_second: float, now_ms: float) -> None:
         self.per_second = per_second
         self._most = most
-        self._left = float(most)
+        self._allowed = float(most)
         self._at_ms = now_ms
 
     def take(self, now_ms: float) -> bool:
-        self._left = min(self._left + (now_ms - self._at_ms) * self.per_second / 1000, self._most)
+        self._allowed = min(self._allowed + (now_ms - self._at_ms) * self.per_second / 1000, self._most)
         self._at_ms = now_ms
-        if self._left < 1:
+        if self._allowed < 1:
             return False
-        self._left -= 1
+        self._allowed -= 1
         return True
 
 

@@ -141,7 +141,7 @@ class Recorded:
 
     def line(self) -> str:
         """One line for a person."""
-        return told(self.to_json())
+        return line_of(self.to_json())
 
 
 def _base64(data: bytes | None) -> str | None:
@@ -154,7 +154,7 @@ def clock(time_ms: int) -> str:
     return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
 
 
-def told(exchange: dict[str, Any]) -> str:
+def line_of(exchange: dict[str, Any]) -> str:
     """One line for a person, of an exchange as JSON has it."""
     when = clock(exchange["time_ms"])
     head = f"{when} {exchange['client_id'] or '-'}@{exchange['client'].rpartition(':')[2]} → {exchange['broker']}"

@@ -1,4 +1,4 @@
-"""Exchanges that `minibroker trace --json`, `judge`, `museum` and `simulate` have written, one JSON object a line."""
+"""Exchanges that `minibroker trace --json`, `judge`, `museum` and `simulate` have written, row JSON object a line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NoTrace(ValueError):
 
 class Trace(NamedTuple):
     """said: lines about the whole trace, such as a verdict. An exchange as `Recorded.to_json` has it; with ``broken``
-    where it broke promises: a list of what a rule found."""
+    where it broke promises: a list of what a rule exchanges."""
 
     exchanges: Sequence[Mapping[str, Any]]
     said: Sequence[str] = ()
@@ -36,7 +36,7 @@ def exchange_of(line: str, number: int) -> dict[str, Any]:
 
 def read(lines: Iterable[str]) -> Trace:
     """A saved trace. Raises NoTrace with the line."""
-    found, said = [], []
+    exchanges, said = [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -49,11 +49,11 @@ def read(lines: Iterable[str]) -> Trace:
             raise NoTrace(
                 f"line {number} is no exchange: {missing[0]} is missing (minibroker trace --json writes them)"
             )
-        found.append(exchange)
-    return Trace(found, said)
+        exchanges.append(exchange)
+    return Trace(exchanges, said)
 
 
 def as_lines(trace: Trace) -> str:
     """The trace in the format that `read` reads."""
     first = [{"said": [*trace.said]}] if trace.said else []
-    return "".join(f"{json.dumps(one)}\n" for one in (*first, *trace.exchanges))
+    return "".join(f"{json.dumps(row)}\n" for row in (*first, *trace.exchanges))

@@ -66,12 +66,12 @@ class RequestTap:
         recorded = recorder.begin(tapped, self._wall_ms())
         tapped.context.watchers = (*tapped.context.watchers, recorded.answered)
         started = self.monotonic_ms()
-        given, rule = self._serve(tapped)
+        served, rule = self._serve(tapped)
         outcome: Deferred[Any] = Deferred()
 
         def over(_: Deferred[Any]) -> None:
             try:
-                answer = given.result()
+                answer = served.result()
                 if recorder.keep_bytes and type(answer) is not list:
                     answer = tapped.encode(answer) or []
             except Exception as error:
@@ -89,10 +89,10 @@ class RequestTap:
                 tapped.context.watchers = (*tapped.context.watchers, lambda *_: recorder.end(recorded, None))
             outcome.resolve(answer)
 
-        if not given.done:
+        if not served.done:
             recorded.outcome = "waiting"
             recorded.fault = rule.number if rule is not None else 0
-        given.then(over)
+        served.then(over)
         return outcome
 
     def _end(self, recorded: Recorded, started: float, rule: SetRule | None) -> None:

@@ -51,7 +51,7 @@ def frame(title: str, script: str) -> str:
 def _framed(title: str, head: str, end: str) -> str:
     parts = {"title": escape(title), "head": head, "end": end}
     empty = (resources.files("minibroker.trace") / "page" / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], empty)
+    return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], empty)
 
 
 def _hash(text: str) -> str:

@@ -15,7 +15,19 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 from fault_stories import Cell, Changed, Seen
-from fault_table import CHANGES, TARGETS, WAIT_MS, Change, Row, Target, asks_again, cells, changes, may_be_told, told
+from fault_table import (
+    CHANGES,
+    TARGETS,
+    WAIT_MS,
+    Change,
+    Row,
+    Target,
+    asks_again,
+    cells,
+    changes,
+    gets_an_error,
+    may_be_told,
+)
 
 from minibroker import Minibroker
 
@@ -62,8 +74,8 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
     after = [e for e in seen.exchanges if e["number"] != first["number"] and e["time_ms"] >= first["time_ms"]]
 
     assert seen.blocked == bool(row.blocked)
-    wanted = told(target, row)
-    assert seen.told == ({wanted} if wanted else set())
+    wanted = gets_an_error(target, row)
+    assert seen.gets_an_error == ({wanted} if wanted else set())
     if asks_again(target, row):
         assert any(e["outcome"] == "answered" for e in after), after
     elif not target.again:
@@ -85,7 +97,7 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
 
 @pytest.fixture(scope="module")
 def changed() -> dict[tuple[Target, Change], Changed | Exception]:
-    """Every cell's story, or why it could not be told."""
+    """Every cell's story, or why it could not be gets_an_error."""
     left = Queue[tuple[Target, Change]]()
     for cell in changes():
         left.put(cell)
@@ -120,7 +132,7 @@ def test_a_client_gets_over_what_happens_to_a_broker(
     assert seen.fired == 1
     assert seen.blocked or not change.blocked
     assert story.moved == (not change.blocked)
-    assert seen.told <= may_be_told(target, change)
+    assert seen.gets_an_error <= may_be_told(target, change)
     if story.moved and change.name != "move, after":
         assert any(e["outcome"] == "answered" and e["broker"] != story.asked for e in seen.exchanges)
     if target.story == "transaction":
@@ -132,7 +144,7 @@ def test_a_client_gets_over_what_happens_to_a_broker(
 
 
 def _nothing_lost_or_doubled(target: Target, row: Row, seen: Seen) -> None:
-    if target.counted and not told(target, row):
+    if target.counted and not gets_an_error(target, row):
         assert seen.count == row.applied
     if target.changes and row.final:
         assert seen.changed == bool(row.applied)
@@ -140,7 +152,7 @@ def _nothing_lost_or_doubled(target: Target, row: Row, seen: Seen) -> None:
         assert seen.values == [b"1"] * row.applied + [b"2"] * (not row.final)
     elif target.story != "transaction":
         assert (seen.values, seen.ends) == ([b"1", b"2"], 0)
-    elif not told(target, row):
+    elif not gets_an_error(target, row):
         assert (seen.values, seen.ends) == ([b"1", b"2", b"3"], 1)
     else:
         committed = target.api == "EndTxn" and row.applied > 0

@@ -60,7 +60,7 @@ class Server:
     def __init__(self) -> None:
         self._requests, self._answers = (int(number) for number in os.environ[PIPES].split(","))
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
-        self._told = -1  # where a forked process tells of its tests
+        self._report_fd = -1  # where a forked process tells of its tests
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -93,11 +93,11 @@ class Server:
                 swaps = self._to_swap(request)
             except NotInFunctions:
                 return {"fresh": True}
-        reader, self._told = os.pipe()
+        reader, self._report_fd = os.pipe()
         process = os.fork()
         if not process:
             self._in_child(session, [item for item, _ in wanted], swaps)
-        os.close(self._told)
+        os.close(self._report_fd)
         answer = _watched(process, reader, [(item.nodeid, limit) for item, limit in wanted], request["most"])
         os.close(reader)
         _kill_all(process)
@@ -123,14 +123,14 @@ class Server:
             for function, code in swaps:
                 function.__code__ = code
             for item, following in zip(items, [*items[1:], None], strict=True):
-                os.write(self._told, f"start {item.nodeid}\n".encode())
+                os.write(self._report_fd, f"start {item.nodeid}\n".encode())
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if session.testsfailed:
-                    os.write(self._told, b"failed\n")
+                    os.write(self._report_fd, b"failed\n")
                     session._setupstate.teardown_exact(None)
                     break
             else:
-                os.write(self._told, b"passed\n")
+                os.write(self._report_fd, b"passed\n")
         finally:
             os._exit(0)
 

@@ -181,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
     unwritten: OSError | None = None
     try:
         with contextlib.closing(session.outcomes(remaining, held)) as outcomes:
-            for _ in _told(keep(outcomes), len(remaining), times=arguments.times, quiet=arguments.quiet):
+            for _ in _printed(keep(outcomes), len(remaining), times=arguments.times, quiet=arguments.quiet):
                 reports.go_on()
         whole = all(result.outcome is not Status.NOT_RUN for result in results)
         if whole and not arguments.expect and not arguments.only_failed:
@@ -327,7 +327,7 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace, expec
     ]
 
 
-def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:
+def _printed(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:
     """Print each result as it comes, and on a terminal how far the run is."""
     progress = None if quiet else ProgressLine(sys.stderr)
     for number, result in enumerate(results, 1):

@@ -61,13 +61,13 @@ class Difference:
         ]
         return [
             f"against {file}: {', '.join(counts)}",
-            *(f"  new: {_told(result)}" for result in self.new),
+            *(f"  new: {_line(result)}" for result in self.new),
             *(f"  mended: {name}" for name in self.mended),
-            *(f"  otherwise: {_told(result)}" for result in self.otherwise),
+            *(f"  otherwise: {_line(result)}" for result in self.otherwise),
         ]
 
 
-def _told(result: Result) -> str:
+def _line(result: Result) -> str:
     weight = f" [{result.weight.value}]" if result.weight else ""
     return f"{result.scenario.name}{weight}: {result.why.splitlines()[0]}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from minibroker.testing.reports import JunitCase, junit, page
-from minibroker.trace.recorder import told
+from minibroker.trace.recorder import line_of
 from minibroker.trace.saved import Trace, as_lines
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.report import (
@@ -123,6 +123,6 @@ def _section(judged: Judged) -> str:
 
 def _table(exchanges: Sequence[Exchange], first: Exchange | None) -> str:
     rows = "\n".join(
-        f'<tr class="{mark(e, first)}"><td>{e["number"]}</td><td>{escape(told(e))}</td></tr>' for e in exchanges
+        f'<tr class="{mark(e, first)}"><td>{e["number"]}</td><td>{escape(line_of(e))}</td></tr>' for e in exchanges
     )
     return f'<table class="times">{rows}</table>'

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from minibroker.kernel.words import counted
 from minibroker.rules.rows import Finding
-from minibroker.trace.recorder import told
+from minibroker.trace.recorder import line_of
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import action_text
@@ -160,7 +160,7 @@ def around(exchanges: Sequence[Exchange], chosen: Exchange) -> list[Exchange]:
 
 def timeline(exchanges: Sequence[Exchange], chosen: Exchange) -> list[str]:
     """What the same client did around the exchange, which is marked with ``>``."""
-    return [f"{'>' if e is chosen else ' '} {e['number']:>5} {told(e)}" for e in around(exchanges, chosen)]
+    return [f"{'>' if e is chosen else ' '} {e['number']:>5} {line_of(e)}" for e in around(exchanges, chosen)]
 
 
 def to_json(judged: Judged) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from minibroker.trace.recorder import told
+from minibroker.trace.recorder import line_of
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.run import JudgedRun
 
@@ -67,7 +67,7 @@ def timeline(run: JudgedRun, first: Exchange | None) -> str:
     parts = []
     for (client, port), own in shown:
         strokes = (
-            f'<i class="{mark(e, first)}" style="{left(e["time_ms"])}" title="{escape(told(e))}"></i>' for e in own
+            f'<i class="{mark(e, first)}" style="{left(e["time_ms"])}" title="{escape(line_of(e))}"></i>' for e in own
         )
         parts.append(f'<div class="lane"><b>{escape(client)}@{escape(port)}</b>{"".join(strokes)}</div>')
     parts += [

@@ -140,7 +140,7 @@ _LEGEND = """\
 
 def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
     """The story, of all or of the lines that have one of `about`, and the verdict."""
-    say(*outcome.plan.told().splitlines())
+    say(*outcome.plan.described().splitlines())
     say(*_LEGEND.splitlines(), "")
     for line in outcome.story:
         if not about or any(name in line for name in about):
@@ -152,7 +152,7 @@ def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
 
 def as_trace(outcome: SeedResult) -> Trace:
     """The exchanges of clients and brokers, below the plan and the verdict."""
-    return Trace(outcome.exchanges, [*outcome.plan.told().splitlines(), "", *verdict(outcome)])
+    return Trace(outcome.exchanges, [*outcome.plan.described().splitlines(), "", *verdict(outcome)])
 
 
 def verdict(outcome: SeedResult) -> list[str]:
@@ -162,7 +162,7 @@ def verdict(outcome: SeedResult) -> list[str]:
         hole = next(hole for hole in HOLES if hole.name == name)
         lines += [f"known hole of Kafka: {name} ({hole.source})", f"  {hole.what}"]
         lines.append(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
-        lines += [f"    {finding.told()}" for finding in findings[:_FINDINGS]]
+        lines += [f"    {finding.described()}" for finding in findings[:_FINDINGS]]
         if len(findings) > _FINDINGS:
             lines.append(f"    … and {len(findings) - _FINDINGS} more")
     lines += outcome.crash.splitlines()

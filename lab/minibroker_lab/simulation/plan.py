@@ -110,7 +110,7 @@ class Plan:
     def __str__(self) -> str:
         return f"seed {self.seed}: {self._shape()}; {self._clients()}; {_listed(self._chances())}"
 
-    def told(self) -> str:
+    def described(self) -> str:
         """The plan line by line, without failures of probability 0."""
         network = {"lost": self.lost, "answers lost": self.mute, "late": self.late}
         rates = {name: rate for name, rate in self._chances().items() if name not in network}

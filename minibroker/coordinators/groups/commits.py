@@ -176,13 +176,13 @@ class OffsetDecisions:
         if check is None:
             return None
 
-        def told(topic_id: bytes, partition: int) -> None:
+        def checked(topic_id: bytes, partition: int) -> None:
             try:
                 check(topic_id, partition)
             except ApiError as error:
                 raise _in_words_of(commit, error) from None
 
-        return told
+        return checked
 
     def _validate(self, commit: Commit) -> PartitionCheck | None:
         group = self._find(commit.group_id)

@@ -28,16 +28,16 @@ class Pace(Protocol):
 class Brief:
     """Ends the work with `TakesLong` once it has lasted for some ten milliseconds."""
 
-    __slots__ = ("_left", "most_bytes")
+    __slots__ = ("_steps", "most_bytes")
 
     def __init__(self, steps: int = BRIEF_STEPS, most_bytes: int = BRIEF_BYTES) -> None:
         self.most_bytes: int | None = most_bytes
-        self._left = steps
+        self._steps = steps
 
     def __call__(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
-            raise TakesLong(f"{-self._left} records and headers too many")
+        self._steps -= steps
+        if self._steps < 0:
+            raise TakesLong(f"{-self._steps} records and headers too many")
 
 
 class Unhurried:

@@ -14,7 +14,7 @@ from minibroker.requests.chain import Place
 from minibroker.requests.context import CloseConnection
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.pcapng import PcapngWriter
-from minibroker.trace.recorder import told
+from minibroker.trace.recorder import line_of
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest
 
@@ -72,7 +72,7 @@ def test_the_reason_of_a_refusal_is_told_with_its_exchange(broker: FaultyCluster
     assert fine["reasons"] == []
     (reason,) = fenced["reasons"]
     assert reason.startswith("INVALID_PRODUCER_EPOCH (47) of t-0: ")
-    assert reason in told(fenced)
+    assert reason in line_of(fenced)
     capture = io.BytesIO()
     writer = PcapngWriter(capture)
     writer.write(fenced)

@@ -19,7 +19,7 @@ from minibroker.kernel.addresses import parse_address
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker.trace.pcapng import PcapngWriter
-from minibroker.trace.recorder import told
+from minibroker.trace.recorder import line_of
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
 
 PASSWORD = "correct-horse-battery"
@@ -53,7 +53,7 @@ def looks(broker: Minibroker) -> bytes:
     for frames in (False, True):
         for exchange in control.exchanges(1000, frames=frames):
             found.append(exchange)
-            lines.append(told(exchange))
+            lines.append(line_of(exchange))
             if frames:
                 writer.write(exchange)
     return json.dumps(found).encode() + "\n".join(lines).encode() + capture.getvalue()

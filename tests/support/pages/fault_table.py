@@ -126,7 +126,7 @@ def possible(target: Target, row: Row) -> bool:
     return row.make(target).problem(next(api for api in apis().values() if api.name == target.api)) is None
 
 
-def told(target: Target, row: Row) -> str:
+def gets_an_error(target: Target, row: Row) -> str:
     """The error that the application is told, "" when the client gets over it by itself."""
     if row.final and target.tells:
         return target.final
@@ -139,7 +139,7 @@ def told(target: Target, row: Row) -> str:
 
 def asks_again(target: Target, row: Row) -> bool:
     """Whether the same request comes once more, and is answered."""
-    return target.again and (row.again or (row.final and not target.tells)) and not told(target, row)
+    return target.again and (row.again or (row.final and not target.tells)) and not gets_an_error(target, row)
 
 
 def effect(target: Target, row: Row) -> str:
@@ -157,8 +157,8 @@ def effect(target: Target, row: Row) -> str:
         words.append("muted")
     if asks_again(target, row):
         words.append("retries")
-    if told(target, row):
-        words.append(f"gets {told(target, row)}")
+    if gets_an_error(target, row):
+        words.append(f"gets {gets_an_error(target, row)}")
     if target.changes and row.final:
         words.append("done" if row.applied else "not done")
     if target.counted and not row.final and row.applied > 1:

@@ -96,7 +96,7 @@ class RecordedRun:
         return self.scenarios[scenario.name]
 
 
-def told(result: Result) -> str:
+def outcome_of(result: Result) -> str:
     """A result as it stands in the file, without what differs from run to run."""
     if result.outcome is Status.PASSED:
         return _PASSED
@@ -114,9 +114,11 @@ def told(result: Result) -> str:
 def recorded(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, dict[str, int]], dict[str, int]]:
     """`scenarios`, `counted` and `broken` of a run."""
     silent = {result.scenario.group for result in results if _SILENT.search(result.why)}
-    scenarios = {result.scenario.name: told(result) for result in results if result.scenario.group not in silent}
+    scenarios = {result.scenario.name: outcome_of(result) for result in results if result.scenario.group not in silent}
     counted = {
-        group: dict(Counter(told(result).partition(":")[0] for result in results if result.scenario.group == group))
+        group: dict(
+            Counter(outcome_of(result).partition(":")[0] for result in results if result.scenario.group == group)
+        )
         for group in sorted(silent)
     }
     heavy = (result.breach.promise for result in results if result.weight is Weight.EXACTLY_ONCE and result.breach)

@@ -17,13 +17,13 @@ from rights_world import (
     Names,
     Side,
     add_partitions,
+    as_shown,
     grant,
     heartbeat,
     make_topics,
     offset_commit,
     produce_to,
     revoke,
-    told,
     topic_ids,
 )
 
@@ -616,7 +616,7 @@ def ask(side: Side, case: Case, user: str, names: Names) -> Any:
     if case.silent:
         closed = side.ask(user, case.ask(mine), case.version) == CLOSED
         return CLOSED if closed or side.ask(user, _PING, 3) == CLOSED else "silent"
-    answer = told(side.ask(user, case.ask(mine), case.version), mine)
+    answer = as_shown(side.ask(user, case.ask(mine), case.version), mine)
     if case.name == "ApiVersions":
         return answer["error_code"]
     return answer

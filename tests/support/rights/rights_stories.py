@@ -17,13 +17,13 @@ from rights_world import (
     Names,
     Side,
     add_partitions,
+    as_shown,
     entry,
     grant,
     heartbeat,
     make_topics,
     produce,
     revoke,
-    told,
     topic_ids,
     until_good,
 )
@@ -57,7 +57,7 @@ class _Fetcher:
     def _ask(self, user: str, topics: tuple[str, ...], offset: int, forget: tuple[str, ...]) -> None:
         request = fetch(self._names, topics, session=(self.id, self._epoch), offset=offset, forget=forget)
         answer = self._side.ask(user, request, self._version)
-        self.heard.append(told(answer, self._names))
+        self.heard.append(as_shown(answer, self._names))
         self.id = self.id or answer.session_id
 
 
@@ -130,7 +130,7 @@ def _member(side: Side, names: Names) -> list[Told]:
 
     def beat(topics: list[str] | None, epoch: int) -> int:
         answer = side.ask("member", heartbeat("g.member", topics, epoch=epoch), 1)
-        heard.append([told(answer, names), answer.member_epoch > 0])
+        heard.append([as_shown(answer, names), answer.member_epoch > 0])
         return int(answer.member_epoch)
 
     grant(side, {"member": [entry("group", "READ"), entry("topic", "DESCRIBE")]})
@@ -152,7 +152,7 @@ def _partitions_that_cannot_join(side: Side, names: Names) -> list[Told]:
     grant(side, {"member": [entry("txn", "WRITE"), entry("topic", "WRITE"), internal]})
     topic_lists = (("a", "b", "__consumer_offsets"), ("a", "__consumer_offsets"), ("a", "ax"))
     requests = [add_partitions("x", (0, 0), topics) for topics in topic_lists]
-    heard = [told(side.ask("member", request, 3), names) for request in requests]
+    heard = [as_shown(side.ask("member", request, 3), names) for request in requests]
     revoke(side, "member")
     return heard
 
@@ -162,7 +162,7 @@ def _expression(side: Side, names: Names) -> list[Told]:
     grant(side, {"member": [entry("group", "READ"), entry("topic", "DESCRIBE")]})
     joins = [heartbeat("g.expression", None, regex=expression) for expression in ("[ab]", "b|a", "(a|b)x?")]
     by_name_too = heartbeat("g.both", ["a"], regex="[ab]")
-    heard = [told(_assigned(side, join), names) for join in (*joins, by_name_too)]
+    heard = [as_shown(_assigned(side, join), names) for join in (*joins, by_name_too)]
     revoke(side, "member")
     return heard
 
@@ -183,7 +183,7 @@ def _login_again(side: Side, names: Names) -> list[Told]:
     shake, login = m.SaslHandshakeRequest(mechanism="PLAIN"), m.SaslAuthenticateRequest(auth_bytes=b"\0admin\0a")
     heard = []
     for request, version in ((shake, 0), (shake, 1), (login, 2), (m.SaslHandshakeRequest(mechanism="NONE"), 1)):
-        heard.append(told(side.ask("session", request, version), names))
+        heard.append(as_shown(side.ask("session", request, version), names))
     ping = side.ask("session", m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
     heard.append(ping if ping == CLOSED else ping.error_code)
     return heard

@@ -319,7 +319,7 @@ _PLACES = frozenset({"brokers", "nodes", "node_endpoints", "current_voters", "ob
 """Lists that tell where brokers are, or that other tests compare."""
 
 
-def told(answer: Any, names: Names) -> Any:
+def as_shown(answer: Any, names: Names) -> Any:
     """What an answer says about rights: error codes, and what is named and listed where. Lists are in one order.
 
     A list of records or a session is shown as whether there is one.
@@ -327,10 +327,10 @@ def told(answer: Any, names: Names) -> Any:
     if answer is None or isinstance(answer, str):
         return answer
     known = {topic_id: name for name, topic_id in names.ids.items()}
-    return _told(answer, names, known)
+    return _shown(answer, names, known)
 
 
-def _told(value: Any, names: Names, known: dict[bytes, str]) -> Any:
+def _shown(value: Any, names: Names, known: dict[bytes, str]) -> Any:
     if isinstance(value, Struct):
         shown_fields: dict[str, Any] = {}
         for field in value.__fields__:
@@ -346,13 +346,13 @@ def _told(value: Any, names: Names, known: dict[bytes, str]) -> Any:
             elif name == "key_type" or name in _PLACES:
                 continue
             elif isinstance(inner, (list, Struct)):
-                shown_fields[name] = _told(inner, names, known)
+                shown_fields[name] = _shown(inner, names, known)
             elif inner is None and field.annotation.startswith("list["):
                 shown_fields[name] = None
         return shown_fields
     if not isinstance(value, list):
         return _name(value, names, known)
-    shown_list = [_told(item, names, known) for item in value]
+    shown_list = [_shown(item, names, known) for item in value]
     mine = [item for item in shown_list if not _foreign(item)]
     return sorted(mine, key=repr)
 

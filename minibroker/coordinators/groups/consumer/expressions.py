@@ -55,7 +55,7 @@ class Expressions:
     def __init__(self, env: Environment, find: Callable[[str], ConsumerGroup | None]) -> None:
         self._env = env
         self._find = find
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
 
     def follow(self, change: Change, before: str, now: str) -> Subscribed:
         """A heartbeat of a member whose expression was `before` and is `now`. Raises INVALID_REGULAR_EXPRESSION."""
@@ -72,7 +72,7 @@ class Expressions:
                 is_new = True
         if is_new or uses:
             wanted = frozenset(e for e in {*uses, now} if e and uses[e] + (e == now) - (e == before) > 0)
-            if wanted and group.group_id not in self._asked and self._due(group, wanted, change.image, is_new):
+            if wanted and group.group_id not in self._requested and self._due(group, wanted, change.image, is_new):
                 resolution = _Wanted(group.group_id, wanted, change.client.may_describe)
                 change.effects.append(partial(self._ask, resolution))
         return subscribed
@@ -90,22 +90,22 @@ class Expressions:
         )
 
     def _ask(self, wanted: _Wanted) -> None:
-        self._asked.add(wanted.group_id)
+        self._requested.add(wanted.group_id)
         self._env.timers.schedule(wanted.key, 0, partial(self._begin, wanted))
 
     def _begin(self, wanted: _Wanted) -> CoordinatorResult[None]:
         group, image = self._find(wanted.group_id), self._env.image()
         if group is None or not wanted.expressions & group.expression_uses.keys():
-            self._asked.discard(wanted.group_id)
+            self._requested.discard(wanted.group_id)
             return CoordinatorResult(None)
         if not any(takes_long(expression, image.topics) for expression in wanted.expressions):
-            self._asked.discard(wanted.group_id)
+            self._requested.discard(wanted.group_id)
             return CoordinatorResult(None, tuple(_resolved(group, image, wanted, self._env.now_ms())))
         work = partial(_resolved, group.copy(), image, wanted, self._env.now_ms())
-        self._env.aside(work).then(partial(self._found, wanted, group, group.version))
+        self._env.aside(work).then(partial(self._matched, wanted, group, group.version))
         return CoordinatorResult(None)
 
-    def _found(
+    def _matched(
         self, wanted: _Wanted, group: ConsumerGroup, version: int, done: Deferred[list[CoordinatorRecord]]
     ) -> None:
         """What another thread found counts, unless the group has changed since."""
@@ -113,7 +113,7 @@ class Expressions:
         def take() -> CoordinatorResult[None]:
             if self._find(wanted.group_id) is not group or group.version != version:
                 return self._begin(wanted)
-            self._asked.discard(wanted.group_id)
+            self._requested.discard(wanted.group_id)
             return CoordinatorResult(None, tuple(done.result()))
 
         self._env.timers.schedule(wanted.key, 0, take)
