@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -257,3 +258,65 @@ def test_a_room_or_module_that_tests_share_has_a_name_of_its_own() -> None:
     modules = [path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()]
     names = [*modules, *(room.name for room in rooms)]
     assert sorted(names) == sorted(set(names))
+
+
+VAGUE = {"found", "given", "left", "told", "asked", "one"}
+MAY_BE_VAGUE = re.compile(rf"\b_?({'|'.join(VAGUE)})\b(?=\s*([=:,()+|]|in\b|for\b))")
+VAGUE_NAMES = {
+    "lab/minibroker_lab/conformance": 4,
+    "lab/minibroker_lab/judge": 134,
+    "lab/minibroker_lab/museum": 25,
+    "lab/minibroker_lab/simulation": 5,
+    "minibroker/broker": 9,
+    "minibroker/cluster": 10,
+    "minibroker/control": 3,
+    "minibroker/coordinator_runtime": 12,
+    "minibroker/faults": 2,
+    "minibroker/handlers": 40,
+    "minibroker/kernel": 2,
+    "minibroker/partitions": 1,
+    "minibroker/proxy": 8,
+    "minibroker/requests": 26,
+    "minibroker/server": 1,
+    "minibroker/testing": 2,
+    "pipeline/minibroker_pipeline": 99,
+    "tests/support/applications": 9,
+    "tests/support/in_memory": 2,
+    "tests/support/real_brokers": 1,
+    "tools/website": 1,
+}
+"""How many names of a room, all in all, do not say what their value is; a room that is not here has none."""
+
+
+@pytest.mark.matrix
+def test_no_room_has_more_names_that_do_not_say_what_their_value_is() -> None:
+    counts = Counter(
+        room_of(path.relative_to(ROOT))
+        for folder in (*PACKAGES.values(), ROOT / "tools", ROOT / "tests" / "support")
+        for path in folder.rglob("*.py")
+        if MAY_BE_VAGUE.search(path.read_text(encoding="utf-8"))
+        for name in names_bound(parsed(path))
+        if name.strip("_") in VAGUE
+    )
+    assert {room: count for room, count in counts.items() if count > VAGUE_NAMES.get(room, 0)} == {}
+
+
+def room_of(path: Path) -> str:
+    """The folder of the packages, or of what tests share, that a file is in."""
+    return (
+        "/".join(path.parts[: 3 if path.parts[0] in ("lab", "tests") else 2]) if len(path.parts) > 2 else path.parts[0]
+    )
+
+
+def names_bound(tree: ast.Module) -> Iterator[str]:
+    """Variables, parameters, attributes, functions and classes, where they are made."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+            case ast.arg():
+                yield node.arg
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name

@@ -67,8 +67,11 @@ class OtherTopic(NoSuchPartition):
 
 
 class RecordsGone(BrokerFailed):
-    """Offsets that were to be read are not in the log. resume: the next offset that can be read, None for none of the
-    topic with this id. deleted: retention or DeleteRecords took them, and the log starts there now."""
+    """Offsets that were to be read are not in the log.
+
+    resume: the next offset that can be read, None for none of the topic with this id.
+    deleted: retention or DeleteRecords took them, and the log starts there now.
+    """
 
     def __init__(self, text: str, resume: int | None, *, deleted: bool = False) -> None:
         super().__init__(text, resume)

@@ -49,9 +49,11 @@ class Cluster:
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
     transaction_version: level of the feature to finalize; None takes the semantics' for a new cluster and leaves an
-    existing one as it is. topics: name → partitions, created at start when they are missing. network: what connects
-    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`. make_meter: what counts
-    the requests of a broker's clients, None for nothing.
+        existing one as it is.
+    topics: name → partitions, created at start when they are missing.
+    network: what connects the brokers; None keeps all in this process.
+    make_node: a broker to be, for `add_broker`.
+    make_meter: what counts the requests of a broker's clients, None for nothing.
     """
 
     def __init__(

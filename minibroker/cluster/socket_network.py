@@ -54,10 +54,12 @@ _FIRST_STEP: Final = bytes(4)
 class SocketNetwork:
     """`minibroker.kernel.transport.Network` over sockets.
 
-    secret: what all nodes of the cluster know, and nothing else does; random_bytes: as `secrets.token_bytes`.
-    patience_ms: how long an answer is waited for (request.timeout.ms) of real time, and up to a sixth longer. proof_ms:
-    how long a connection may take to prove itself. refused: told, as %-style text and values, of every connection that
-    is closed because it could not, or sent what cannot be read.
+    secret: what all nodes of the cluster know, and nothing else does.
+    random_bytes: as `secrets.token_bytes`.
+    patience_ms: how long an answer is waited for (request.timeout.ms) of real time, and up to a sixth longer.
+    proof_ms: how long a connection may take to prove itself.
+    refused: told, as %-style text and values, of every connection that is closed because it could not, or sent what
+        cannot be read.
 
     A node that sends to itself is called at once. News of the controller stay within the process: KRaft's brokers fetch
     them as records of a log that is not kept here.

@@ -1,7 +1,7 @@
-"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, Kerberos, tiered storage.
+"""Names of Kafka that are accepted and change nothing here: threads, quorum, quotas, Kerberos, tiered storage.
 
 A server.properties or a container's environment written for Kafka then starts this broker as well; each such name is
-logged once. A name that is neither here nor in `config_keys` is a typing error and is refused.
+logged once. A name that is neither here nor in `config.keys` is a typing error and is refused.
 """
 
 from __future__ import annotations

@@ -176,10 +176,15 @@ class Faults(CommandGroup):
         """Set a rule: do `action` to requests of `api` (None: any) that match all other arguments.
 
         It acts on the `nth` fitting request and the following, `times` in all (None: without end), each with
-        `probability`, drawn from `seed`. expected: `verify` fails if the rule has not acted. versions, sequence: one,
-        or the lowest and the highest. client_id, topic, group, transactional_id: ``*`` and ``?`` match. broker: node
-        id, -1 for the controller. between_brokers: not requests of clients but those that brokers send; their client id
-        is ``broker-N``. Raises FaultError for a rule that can never act, or whose values make no sense.
+        `probability`, drawn from `seed`.
+
+        expected: `verify` fails if the rule has not acted.
+        versions, sequence: one, or the lowest and the highest.
+        client_id, topic, group, transactional_id: ``*`` and ``?`` match.
+        broker: node id, -1 for the controller.
+        between_brokers: not requests of clients but those that brokers send; their client id is ``broker-N``.
+
+        Raises FaultError for a rule that can never act, or whose values make no sense.
         """
         match = {
             "versions": versions,

@@ -21,7 +21,11 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a topic. timestamp_ms: as stored, -1 for none. producer_id: -1 for a producer without."""
+    """One record of a topic.
+
+    timestamp_ms: as stored, -1 for none.
+    producer_id: -1 for a producer without.
+    """
 
     topic: str
     partition: int
@@ -40,8 +44,8 @@ class Transaction:
     """A transactional id and its last transaction.
 
     state: as Kafka names it: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort and so on.
-    started_ms: broker clock, None when it never began one. partitions: those of a transaction that has not ended; while
-    it ends, those that lack their marker.
+    started_ms: broker clock, None when it never began one.
+    partitions: those of a transaction that has not ended; while it ends, those that lack their marker.
     """
 
     transactional_id: str
@@ -57,9 +61,12 @@ class Transaction:
 class Exchange:
     """A request that a client sent, and what became of it.
 
-    client: ``HOST:PORT``. outcome: ``answered``, ``waiting``, ``no answer``, or why the connection was closed. errors:
-    Kafka's names of the errors in the answer, with their places; reasons: why. fault: number of the rule that acted, 0
-    for none. request, response: the fields, under the names of Kafka's protocol in snake case.
+    client: ``HOST:PORT``.
+    outcome: ``answered``, ``waiting``, ``no answer``, or why the connection was closed.
+    errors: Kafka's names of the errors in the answer, with their places.
+    reasons: why.
+    fault: number of the rule that acted, 0 for none.
+    request, response: the fields, under the names of Kafka's protocol in snake case.
     """
 
     api: str

@@ -80,7 +80,7 @@ class Controller:
         }
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
-        """Serve one request (`cluster.transport.Node`)."""
+        """Serve one request."""
         answer: Deferred[Response] = Deferred()
         refusal = self.state.journal.failed
         if refusal is not None:

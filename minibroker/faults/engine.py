@@ -149,8 +149,9 @@ class SetRule:
 class FaultEngine:
     """The rules of one cluster; the first one that fits a request acts on it.
 
-    cluster: None behind a proxy, where only what passes over the wire can be changed. on_change: called when the first
-    rule is set and when the last one went. known: the APIs that clients may ask for; None: those that are served here.
+    cluster: None behind a proxy, where only what passes over the wire can be changed.
+    on_change: called when the first rule is set and when the last one went.
+    known: the APIs that clients may ask for; None: those that are served here.
     """
 
     def __init__(

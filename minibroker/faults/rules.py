@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 class Match:
     """Which requests; a field that is None or empty does not matter, and all others must fit.
 
-    api: names as in Kafka's protocol ("EndTxn"). versions: lowest and highest. client_id, topic, group and
-    transactional_id take ``*`` and ``?``. sequence: lowest and highest; a batch fits when one of its sequences does.
-    broker: node id of the one that is asked (-1: the controller). between_brokers: not requests of clients but those
-    that brokers send, to each other, to themselves and to the controller; their client id is ``broker-N``.
+    api: names as in Kafka's protocol ("EndTxn").
+    versions: lowest and highest. client_id, topic, group and transactional_id take ``*`` and ``?``.
+    sequence: lowest and highest; a batch fits when one of its sequences does.
+    broker: node id of the one that is asked (-1: the controller).
+    between_brokers: not requests of clients but those that brokers send, to each other, to themselves and to the
+        controller; their client id is ``broker-N``.
     """
 
     api: tuple[str, ...] = ()
@@ -106,7 +108,9 @@ class FaultRule:
 
     def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> FaultRule:
         """This rule. Raises FaultError for a rule that can never act, or whose action does not apply to its requests.
-        apis: what clients can send; between_brokers: what brokers send each other.
+
+        apis: what clients can send.
+        between_brokers: what brokers send each other.
         """
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise FaultError("nth and times are 1 or more")

@@ -9,8 +9,13 @@ _LARGEST_PORT: Final = 65535
 
 
 def parse_address(text: str, *, least_port: int = 1, any_host: bool = False) -> Address:
-    """``HOST:PORT``, an IPv6 address as ``[HOST]:PORT``. least_port: 0 where 0 means a free one. any_host: the host may
-    be missing. Raises ValueError."""
+    """``HOST:PORT``, an IPv6 address as ``[HOST]:PORT``.
+
+    least_port: 0 where 0 means a free one.
+    any_host: the host may be missing.
+
+    Raises ValueError.
+    """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isascii() and port.isdecimal() and len(port) <= len(str(_LARGEST_PORT))

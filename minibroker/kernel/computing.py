@@ -70,7 +70,8 @@ class Computing:
         """Run `run(pace)`. It must change nothing before its last report to the pace, as it may be begun again.
 
         wanted: whether something waits for the result; once it does not, the work fails with Abandoned or, if it is to
-        be kept, waits until there is no other. walk: it takes longer than the first level allows.
+            be kept, waits until there is no other.
+        walk: it takes longer than the first level allows.
         """
         work = _Work(run, wanted or _always, keep, _WALK if walk else 0)
         if self.ended:

@@ -38,7 +38,8 @@ class Executor(Protocol):
         it is given, which may end it, to begin it again later; after `close` the Deferred fails.
 
         wanted: whether something waits for the result, asked on any thread. Once it does not, the Deferred fails, or,
-        with `keep`, the work is done after all others. walk: the work is long for the loop.
+            with `keep`, the work is done after all others.
+        walk: the work is long for the loop.
         """
 
 

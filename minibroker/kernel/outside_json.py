@@ -1,4 +1,4 @@
-"""Strict parsing of JSON from files, options and requests."""
+"""JSON from files, options and requests. As Python's parser: NaN is a number, and the last of equal keys counts."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ _INTERVAL_SECONDS = 0.2
 
 
 class ProgressLine:
-    """Writes to `stream` when that is a terminal, a few times a second. clock: seconds, as of ``time.monotonic``.
+    """Writes to `stream` when that is a terminal, a few times a second.
 
+    clock: seconds, as of ``time.monotonic``.
     at_once: the first words too, of work that is long in any case.
     """
 

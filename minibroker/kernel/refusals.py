@@ -20,8 +20,10 @@ KEPT: Final = 1000
 class Refusal(NamedTuple):
     """One refused request, or part of one.
 
-    time_ms: broker clock. code: as sent, which older versions of an API get instead of a newer one. subject: what it
-    was about: a transactional id, a group, topic and partition. reason: what was expected and what came.
+    time_ms: broker clock.
+    code: as sent, which older versions of an API get instead of a newer one.
+    subject: what it was about: a transactional id, a group, topic and partition.
+    reason: what was expected and what came.
     """
 
     time_ms: int

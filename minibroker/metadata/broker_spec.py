@@ -15,9 +15,9 @@ NO_LISTENERS: Mapping[int, tuple[str, int]] = MappingProxyType({})
 class BrokerSpec(NamedTuple):
     """Specification of one broker before it starts: its advertised address and where it keeps its data.
 
-    host: "" or a wildcard address stands for the local address a client connected to. listeners: the port it connected
-    to → advertised (host, port), for a broker with more than one. name_for: for a wildcard, the host to
-    advertise to a client, by (its address, our address); None for our address.
+    host: "" or a wildcard address stands for the local address a client connected to.
+    listeners: the port it connected to → advertised (host, port), for a broker with more than one.
+    name_for: for a wildcard, the host to advertise to a client, by (its address, our address); None for our address.
     """
 
     node_id: int

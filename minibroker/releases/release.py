@@ -50,8 +50,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A release with all that it has. apis: name → highest version; features: name → its levels; settings: defaults
-    that differ from this broker's, None for a setting that is not there."""
+    """A release with all that it has.
+
+    apis: name → highest version.
+    features: name → its levels.
+    settings: defaults that differ from this broker's, None for a setting that is not there.
+    """
 
     name: str
     apis: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""The named behaviours in which the `kafka` and `kip` semantics differ, and nothing else.
+"""The named behaviours in which the `kafka` and `kip` semantics, or releases of Kafka, differ.
 
 `kafka` answers as Apache Kafka 4.4.0 does; `kip` as the texts of KIP-360, KIP-447, KIP-588 and KAFKA-5793 say. Every
 difference is one field of one frozen object; presets are combinations. No other module asks which preset is in force.

@@ -164,7 +164,7 @@ class Dispatcher:
     # -- between brokers ---------------------------------------------------------------------------------------------
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
-        """A request object that another broker of the cluster sent (`cluster.transport.Node`)."""
+        """A request object that another broker of the cluster sent."""
         key = request.__api_key__
         handler = self._between_brokers.get(key)
         if handler is None:

@@ -61,8 +61,13 @@ _WAITING_APIS = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
 
 
 class ConnectionOwner(Protocol):
-    """What connections share (`Edge`). refusals: exceptions of a dispatch that close the connection with one log line;
-    any other is logged with its traceback. scratch: where small frames are received. greedy: see `Edge`."""
+    """What connections share (`Edge`).
+
+    refusals: exceptions of a dispatch that close the connection with one log line; any other is logged with its
+        traceback.
+    scratch: where small frames are received.
+    greedy: see `Edge`.
+    """
 
     loop: asyncio.AbstractEventLoop
     max_frame_bytes: int

@@ -24,8 +24,13 @@ def serve_control(
     *,
     page: bool,
 ) -> ControlServer:
-    """The API for `commands`, which run on the loop. described: those that its description lists. token: None for a
-    new one. Raises OSError for the address."""
+    """The API for `commands`, which run on the loop.
+
+    described: those that its description lists.
+    token: None for a new one.
+
+    Raises OSError for the address.
+    """
     live_page = None
     if page:
         from minibroker.control.live_page import LivePage

@@ -31,7 +31,12 @@ class Waiter(Protocol):
 
 
 class Waiting(NamedTuple):
-    """A request that waits. held: bytes it has. more: bytes it asks for. rest: bytes to the end of the request."""
+    """A request that waits.
+
+    held: bytes it has.
+    more: bytes it asks for.
+    rest: bytes to the end of the request.
+    """
 
     waiter: Waiter
     held: int

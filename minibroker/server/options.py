@@ -22,11 +22,16 @@ _MAX_TRANSACTION_VERSION = 2
 class Options:
     """One cluster to start. Made by `make_options`, which checks it.
 
-    ports: one a broker, 0 for a free one. data_dir: kept; None: in memory when `ephemeral`, else a directory that is
-    removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
-    as, None for the newest. topics: name → partitions.
-    control: address of the control API, None for none; control_token: None for a new one. metrics: address of the page
-    for Prometheus, None for none. page: the control API shows the live page, too. setup: what the broker begins with.
+    ports: one a broker, 0 for a free one.
+    data_dir: kept; None: in memory when `ephemeral`, else a directory that is removed at the end.
+    transaction_version: None for the semantics' own.
+    as_version: the release of Kafka to answer as, None for the newest.
+    topics: name → partitions.
+    control: address of the control API, None for none.
+    control_token: None for a new one.
+    metrics: address of the page for Prometheus, None for none.
+    page: the control API shows the live page, too.
+    setup: what the broker begins with.
     """
 
     host: str

@@ -24,8 +24,10 @@ class BrokerPorts:
     """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before, which stays
     reserved while it is down.
 
-    listeners: bound sockets by node id, which belong to this object from now on; more: those of brokers with several.
-    securities: by port; security: of every other.
+    listeners: bound sockets by node id, which belong to this object from now on.
+    more: those of brokers with several.
+    securities: by port.
+    security: of every other.
     """
 
     def __init__(

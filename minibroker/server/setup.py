@@ -34,8 +34,14 @@ Call = Callable[[str, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a file says. topics: as CreateTopics takes them. acls: as CreateAcls does. rules: as ``fault.add`` does.
-    clock_frozen: the broker clock stands still from the start. path: of the file."""
+    """What a file says.
+
+    topics: as CreateTopics takes them.
+    acls: as CreateAcls does.
+    rules: as ``fault.add`` does.
+    clock_frozen: the broker clock stands still from the start.
+    path: of the file.
+    """
 
     config: Mapping[str, str] = field(default_factory=dict, repr=False)  # passwords are among them
     topics: tuple[CreateTopicsRequest.CreatableTopic, ...] = ()

@@ -18,10 +18,12 @@ _END_SECONDS = 1.0
 
 
 class TlsAcceptor:
-    """Serves the bound and listening socket, which belongs to it. protocol: a new one for each connection.
+    """Serves the bound and listening socket, which belongs to it.
 
+    protocol: a new one for each connection.
     is_full: whether there is no room for a further connection. Then the one that has been in its handshake for longest
-    is closed. say: a log line, with %-style values.
+        is closed.
+    say: a log line, with %-style values.
     """
 
     def __init__(

@@ -37,8 +37,12 @@ class MinibrokerContainer(DockerContainer, Controlled):
     """A broker in a container; needs the package ``testcontainers``.
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
-    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config, not_yet, setup: as
-    `Minibroker` has them. arguments: further ones of `minibroker serve`. Raises ConfigError for invalid options.
+    that `with_network_aliases` gave.
+
+    topics, semantics, transaction_version, as_version, config, not_yet, setup: as `Minibroker` has them.
+    arguments: further ones of `minibroker serve`.
+
+    Raises ConfigError for invalid options.
     """
 
     def __init__(

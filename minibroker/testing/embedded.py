@@ -22,15 +22,22 @@ __tracebackhide__ = True  # pytest shows the line of the test
 class Minibroker(Embedded):
     """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
 
-    brokers: their number. port: of the first broker, 0 for free ports; ports: one for each broker. topics: name →
-    partitions, created at start. data_dir: kept, and locked while in use; without it all data is deleted at the end,
-    from memory (`ephemeral`) or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or
-    2. as_version: the release of Kafka to answer as, such as "3.9". config: settings under Kafka's names. not_yet: tell
-    clients to wait and ask again wherever Kafka does (minibroker.not.yet.answers). process: run in a child process,
-    which ends whenever this one ends, instead of a thread. record: number of exchanges to keep for `requests`.
-    metrics: HOST:PORT of a page for Prometheus (docs/reference/metrics.md), port 0 for a free one. page: show what
-    happens in a browser, at `page_url`. setup: a TOML file of topics, users, ACLs, rules and the clock, of ``serve
-    --setup``; its rules need not act.
+    brokers: their number.
+    port: of the first broker, 0 for free ports.
+    ports: one for each broker.
+    topics: name → partitions, created at start.
+    data_dir: kept, and locked while in use; without it all data is deleted at the end, from memory (`ephemeral`) or
+        from a temporary directory.
+    semantics: "kafka" or "kip".
+    transaction_version: 0, 1 or 2.
+    as_version: the release of Kafka to answer as, such as "3.9".
+    config: settings under Kafka's names.
+    not_yet: tell clients to wait and ask again wherever Kafka does (minibroker.not.yet.answers).
+    process: run in a child process, which ends whenever this one ends, instead of a thread.
+    record: number of exchanges to keep for `requests`.
+    metrics: HOST:PORT of a page for Prometheus (docs/reference/metrics.md), port 0 for a free one.
+    page: show what happens in a browser, at `page_url`.
+    setup: a TOML file of topics, users, ACLs, rules and the clock, of ``serve --setup``; its rules need not act.
 
     A ``with`` or ``async with`` block that ends without an error raises NeverFired when a rule that was set in it has
     not acted (`Faults.verify`).

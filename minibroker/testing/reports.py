@@ -60,8 +60,13 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 class JunitCase(NamedTuple):
-    """A test case as JUnit has it. failure, skipped: the reason, or None. detail: the text below a failure. said:
-    output of a case that passed. weight: the type of a failure."""
+    """A test case as JUnit has it.
+
+    failure, skipped: the reason, or None.
+    detail: the text below a failure.
+    said: output of a case that passed.
+    weight: the type of a failure.
+    """
 
     suite: str
     name: str
@@ -74,7 +79,11 @@ class JunitCase(NamedTuple):
 
 
 def junit(cases: Sequence[JunitCase], classes: str, started: str) -> str:
-    """JUnit's XML: one suite for each of the cases' `suite`. classes: before it in class names; started: ISO 8601."""
+    """JUnit's XML: one suite for each of the cases' `suite`.
+
+    classes: before it in class names.
+    started: ISO 8601.
+    """
     suites: dict[str, list[JunitCase]] = {}
     for case in cases:
         suites.setdefault(case.suite, []).append(case)
@@ -123,7 +132,8 @@ body{max-width:75em;margin:1.5em auto;padding:0 1em}h1{font-size:1.4rem}table{ma
 def page(title: str, body: str, style: str = "") -> str:
     """One HTML page without anything to load, light or dark as the reader's system is, as the page of a trace looks.
 
-    body: HTML; title: text.
+    body: HTML.
+    title: text.
 
     Classes: good, bad, neutral.
     """

@@ -73,10 +73,12 @@ _CODEC_OF_CONFIG = {
 class ValidatedBatches:
     """Batches with their offsets, ready to be appended.
 
-    buffers: the bytes to write, in order; headers: those in these bytes, one per batch.
-    max_timestamp (ms, -1 none) is the largest of all records, offset_of_max_timestamp the offset of the first record
-    that has it (a batch's last offset where the records were not walked). log_append_time_ms: -1 unless the topic has
-    LogAppendTime. recompressed: the batch was rebuilt, so its size may differ.
+    buffers: the bytes to write, in order.
+    headers: those in these bytes, one per batch. max_timestamp (ms, -1 none) is the largest of all records,
+        offset_of_max_timestamp the offset of the first record that has it (a batch's last offset where the records were
+        not walked).
+    log_append_time_ms: -1 unless the topic has LogAppendTime.
+    recompressed: the batch was rebuilt, so its size may differ.
     """
 
     buffers: list[Buffer]
@@ -200,7 +202,9 @@ class CheckedBatch:
     """A client's batch that passed all checks without the log. It has no offset yet.
 
     max_timestamp_index: number of the first record with the largest timestamp, None where only the header was looked
-    at. stamped_ms: log append time, None if the topic keeps the producer's. rebuilt: `batch` is not the client's bytes.
+        at.
+    stamped_ms: log append time, None if the topic keeps the producer's.
+    rebuilt: `batch` is not the client's bytes.
     """
 
     batch: _Batch
@@ -253,9 +257,11 @@ def check_client_batch(
     """All checks of a client's batch that need no log, so that they can run on another thread.
 
     strict=False (`broker.validate.records=light`): the records inside are only checked if the topic's configuration
-    needs it. compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more
-    than `max_decompressed` bytes is MESSAGE_TOO_LARGE. partition: what stands for its name in the text of a
-    refusal.
+    needs it.
+
+    compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more than
+        `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+    partition: what stands for its name in the text of a refusal.
 
     Raises ApiError, and TakesLong where `pace` ends it.
     """

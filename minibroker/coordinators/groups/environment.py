@@ -63,8 +63,11 @@ class GroupTimers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """The sender of a request. client_host: as Java prints an address, "/127.0.0.1". may_describe: whether the
-    client may describe a topic, by name."""
+    """The sender of a request.
+
+    client_host: as Java prints an address, "/127.0.0.1".
+    may_describe: whether the client may describe a topic, by name.
+    """
 
     client_id: str
     client_host: str

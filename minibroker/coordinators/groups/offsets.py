@@ -19,8 +19,9 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """One committed offset. expire_timestamp: -1 when the group's retention decides.
+    """One committed offset.
 
+    expire_timestamp: -1 when the group's retention decides.
     record_offset: where in `__consumer_offsets` it is written.
     """
 

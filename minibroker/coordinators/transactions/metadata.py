@@ -42,8 +42,9 @@ NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 class TransactionMetadata(NamedTuple):
     """The durable state of one transactional id; replaced as a whole (Kafka's TransactionMetadata), with `_replace`.
 
-    Always made with keywords. Times are milliseconds of the broker clock. previous_producer_id: the id held before the
-    last transition.
+    Always made with keywords. Times are milliseconds of the broker clock.
+
+    previous_producer_id: the id held before the last transition.
     next_producer_id: allocated while preparing, taken over on completion, when the epoch is used up (KIP-890).
     last_producer_epoch: the epoch before the current one as a client may still hold it, -1 for none (KIP-360).
     timed_out: the coordinator aborted the last transaction because of its timeout, and no producer has continued since.

@@ -26,8 +26,11 @@ FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TX
 
 
 class Fenced(ApiError):
-    """PRODUCER_FENCED. timed_out: the epoch is the one before a timeout's bump, and the new one is not
-    claimed yet. successor: the producer id and epoch to claim."""
+    """PRODUCER_FENCED.
+
+    timed_out: the epoch is the one before a timeout's bump, and the new one is not claimed yet.
+    successor: the producer id and epoch to claim.
+    """
 
     def __init__(self, message: str, *, timed_out: bool, successor: ProducerIdAndEpoch) -> None:
         super().__init__(ErrorCode.PRODUCER_FENCED, message)

@@ -102,9 +102,10 @@ def build_batch(
 
     records: may be empty (compaction keeps such batches for their header); their timestamps are ms.
     keep_offsets: offset deltas from the records' own offsets instead of 0..n-1 (compaction leaves gaps);
-    last_offset_delta then says where the batch ends. base_timestamp: default the first record's;
-    max_timestamp: default the largest (with timestamp_type 1 it is every record's time).
-    delete_horizon_ms takes base_timestamp's place (KIP-534).
+        last_offset_delta then says where the batch ends.
+    base_timestamp: default the first record's.
+    max_timestamp: default the largest (with timestamp_type 1 it is every record's time). delete_horizon_ms takes
+        base_timestamp's place (KIP-534).
     """
     if base_timestamp is None:
         base_timestamp = records[0].timestamp if records else NO_TIMESTAMP

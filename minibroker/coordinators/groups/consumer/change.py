@@ -13,9 +13,11 @@ from minibroker.metadata.image import MetadataImage
 
 @dataclass(slots=True)
 class Change:
-    """One decision in progress: the member, the metadata used, the records so far, and the resulting group. group: the
-    current state; a copy if the decision is made on another thread. live: the group itself. effects: timers and the
-    like, which `take_effect` runs afterwards.
+    """One decision in progress: the member, the metadata used, the records so far, and the resulting group.
+
+    group: the current state; a copy if the decision is made on another thread.
+    live: the group itself.
+    effects: timers and the like, which `take_effect` runs afterwards.
     """
 
     client: ClientInfo

@@ -74,7 +74,8 @@ def _invalid(message: str) -> ApiError:
 class HeartbeatDecisions:
     """Decides about one heartbeat on a group that exists or is about to; sessions are armed here as well.
 
-    find: the group as it is when a wait is over. expired: what the end of a member's session means.
+    find: the group as it is when a wait is over.
+    expired: what the end of a member's session means.
     """
 
     def __init__(

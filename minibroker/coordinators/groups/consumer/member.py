@@ -41,7 +41,9 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """A member's own data and its assignment. classic: set for a member that uses the classic protocol in this group.
+    """A member's own data and its assignment.
+
+    classic: set for a member that uses the classic protocol in this group.
     pending_revocation: partitions that it must revoke before it gets others.
     """
 

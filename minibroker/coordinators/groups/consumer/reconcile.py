@@ -22,14 +22,16 @@ def reconcile(
     held: Callable[[bytes, int], bool],
     owned: Owned,
 ) -> ConsumerMember:
-    """The member after this heartbeat. held: whether some member owns the partition now. subscribed: the ids of topics
-    that the member subscribes to. It gets no partition of another topic, even if the target has one, and when its
-    subscription `changed` it must give those up before there is a new target.
+    """The member after this heartbeat.
+
+    held: whether some member owns the partition now.
+    subscribed: the ids of topics that the member subscribes to. It gets no partition of another topic, even if the
+        target has one, and when its subscription `changed` it must give those up before there is a new target.
 
     A member first gives up the partitions that it must not keep, and stays in its epoch until it reports that. Then it
     takes the target's epoch and the free partitions of its target. Partitions that others still hold follow in later
-    heartbeats.
-    Raises FENCED_MEMBER_EPOCH for a member in a state that this version does not know and that still owns partitions.
+    heartbeats. Raises FENCED_MEMBER_EPOCH for a member in a state that this version does not know and that still owns
+    partitions.
     """
     if member.reconciled_to(target_epoch):
         return _within(member, subscribed(), owned) if changed else member
