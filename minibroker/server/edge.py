@@ -17,6 +17,7 @@ from minibroker.server.memory import RequestMemory, SpareBuffers, Waiting
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
+    from minibroker.config.settings import Settings
     from minibroker.server.tls_acceptor import TlsAcceptor
 
 log = get_logger(__name__)
@@ -43,6 +44,18 @@ class Limits(NamedTuple):
     backlog: int = 128
     stall_seconds: float = _STALL_SECONDS
     look_seconds: float = _LOOK_SECONDS
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Those that the settings name."""
+        return cls(
+            max_frame_bytes=settings.get_int("socket.request.max.bytes"),
+            queued_max_request_bytes=settings.get_int("queued.max.request.bytes"),
+            queued_max_response_bytes=settings.get_int("minibroker.queued.max.response.bytes"),
+            connections_max_idle_ms=settings.get_int("connections.max.idle.ms"),
+            max_connections=settings.get_int("max.connections"),
+            backlog=settings.get_int("socket.listen.backlog.size"),
+        )
 
 
 class Edge:

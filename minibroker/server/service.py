@@ -287,14 +287,8 @@ class Service:
         assert self._places is not None
         settings = self.settings
         disks = [place.disk for place in self._places.brokers]
-        limits = Limits(
-            max_frame_bytes=settings.get_int("socket.request.max.bytes"),
-            queued_max_request_bytes=settings.get_int("queued.max.request.bytes"),
-            queued_max_response_bytes=settings.get_int("minibroker.queued.max.response.bytes"),
-            connections_max_idle_ms=settings.get_int("connections.max.idle.ms"),
-            max_connections=connection_limit(settings.get_int("max.connections"), disks),
-            backlog=settings.get_int("socket.listen.backlog.size"),
-        )
+        limits = Limits.of(settings)
+        limits = limits._replace(max_connections=connection_limit(limits.max_connections, disks))
         self._edge = Edge(loop, limits, refusals=(CloseConnection,))
         self._exhaustion = Exhaustion(loop, self._edge, disks)
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)

@@ -163,8 +163,11 @@ def test_no_tail_is_lost_without_a_controller_to_begin_the_epoch(brokers: ManyBr
     assert brokers.partition(1, "t").log_end_offset == 1
 
 
-def test_the_topic_may_allow_unclean_elections(brokers: ManyBrokers) -> None:
-    brokers.create("t", [[1, 2]], {"unclean.leader.election.enable": "true"})
+@pytest.mark.parametrize("allows", ["the topic", "the broker"])
+def test_unclean_elections_may_be_allowed(allows: str) -> None:
+    allowed = {"unclean.leader.election.enable": "true"}
+    brokers = ManyBrokers(3, allowed if allows == "the broker" else {})
+    brokers.create("t", [[1, 2]], allowed if allows == "the topic" else {})
     brokers.cluster.kill_broker(2)
     brokers.produce("t", b"b")
     brokers.cluster.kill_broker(1)
@@ -172,6 +175,7 @@ def test_the_topic_may_allow_unclean_elections(brokers: ManyBrokers) -> None:
     brokers.settle(100)
     assert brokers.leader("t") == 2
     assert brokers.values("t") == []
+    brokers.stop()
 
 
 def test_diverging_epochs_are_told_apart(brokers: ManyBrokers) -> None:
@@ -344,14 +348,15 @@ def test_who_was_killed_is_not_eligible_but_the_last_leader_may_come_back(broker
     assert brokers.values("t") == [b"a"]
 
 
-@pytest.mark.parametrize("enabled", ["true", "false"])
-def test_preferred_leaders_come_back_by_themselves(enabled: str) -> None:
-    many = ManyBrokers(3, {"auto.leader.rebalance.enable": enabled})
+@pytest.mark.parametrize(("enabled", "seconds"), [("true", 300), ("true", 10), ("false", 10)])
+def test_preferred_leaders_come_back_by_themselves(enabled: str, seconds: int) -> None:
+    interval = {"leader.imbalance.check.interval.seconds": str(seconds)}
+    many = ManyBrokers(3, {"auto.leader.rebalance.enable": enabled, **interval})
     many.create("t", [[1, 2, 3]])
     many.cluster.stop_broker(1)
     many.cluster.start_broker(1)
     many.settle(2000)
     assert many.leader("t") == 2
-    many.settle(300_000)
+    many.settle(seconds * 1000)
     assert many.leader("t") == (1 if enabled == "true" else 2)
     many.stop()

@@ -10,12 +10,13 @@ from group_client import GroupClient
 from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 
-from minibroker.config.groups import GROUP_KEYS
+from minibroker.config.groups import GROUP_KEYS, validate_group_config
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.settings import Settings
-from minibroker.config.types import ConfigKey, ConfigType
+from minibroker.config.types import ConfigError, ConfigKey, ConfigType
 from minibroker.coordinators.groups.environment import GroupConfig, with_overrides
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.server.edge import Limits
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.config import LogConfig
@@ -114,6 +115,48 @@ def test_a_groups_setting_reaches_its_configuration(name: str) -> None:
     assert getattr(with_overrides(GroupConfig(), {name: text}), field) == value != getattr(GroupConfig(), field)
 
 
+@pytest.mark.parametrize(
+    ("bound", "of_broker", "of_group"),
+    [
+        ("min.session.timeout.ms", 6000, 6000),
+        ("max.session.timeout.ms", 70_000, 70_000),
+        ("min.heartbeat.interval.ms", 1000, 1000),
+        ("max.heartbeat.interval.ms", 20_000, 20_000),
+        ("max.assignment.interval.ms", 20_000, 20_000),
+    ],
+)
+def test_a_broker_says_how_far_its_groups_may_go(bound: str, of_broker: int, of_group: int) -> None:
+    name = f"consumer.{bound[4:]}"
+    assert validate_group_config({name: str(of_group)}, Settings({f"group.consumer.{bound}": of_broker}))
+    with pytest.raises(ConfigError, match=f"group.consumer.{bound}"):
+        validate_group_config({name: str(of_group)}, Settings())
+
+
+def test_a_broker_says_how_often_a_group_may_be_assigned_at_most() -> None:
+    settings = Settings({"group.consumer.min.assignment.interval.ms": 50, "group.consumer.assignment.interval.ms": 60})
+    assert validate_group_config({"consumer.assignment.interval.ms": "50"}, settings)
+    with pytest.raises(ConfigError, match=r"group\.consumer\.min\.assignment\.interval\.ms"):
+        validate_group_config({"consumer.assignment.interval.ms": "49"}, settings)
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("connections.max.idle.ms", "connections_max_idle_ms"),
+        ("max.connections", "max_connections"),
+        ("minibroker.queued.max.response.bytes", "queued_max_response_bytes"),
+        ("queued.max.request.bytes", "queued_max_request_bytes"),
+        ("socket.listen.backlog.size", "backlog"),
+        ("socket.request.max.bytes", "max_frame_bytes"),
+    ],
+)
+def test_settings_reach_the_limits_of_connections(setting: str, field: str) -> None:
+    assert Limits.of(Settings({setting: "1234567"})) == Limits.of(Settings())._replace(**{field: 1_234_567})
+
+
 # -- topics that are created, and requests -----------------------------------------------------------------------------
 
 
@@ -156,4 +199,19 @@ def test_a_description_of_topics_has_so_many_partitions() -> None:
     named = m.DescribeTopicPartitionsRequest.TopicRequest(name="t")
     answer = cluster.call(m.DescribeTopicPartitionsRequest(topics=[named]), m.DescribeTopicPartitionsResponse, 0)
     assert [partition.partition_index for partition in answer.topics[0].partitions] == [0, 1]
+    cluster.stop()
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_there_are_so_many_fetch_sessions(slots: int) -> None:
+    cluster = MemoryCluster({"max.incremental.fetch.session.cache.slots": str(slots)}, topics={"t": 1})
+    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topic = m.FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    ids = [
+        cluster.call(
+            m.FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic]), m.FetchResponse, 12
+        ).session_id
+        for _ in range(2)
+    ]
+    assert [session_id != 0 for session_id in ids] == [slots > 0, False]
     cluster.stop()

@@ -380,6 +380,18 @@ def test_the_timeout_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -> N
     assert [m[0] for m in _markers(cluster, *T0)] == ["ABORT"]
 
 
+def test_timeouts_are_looked_for_every_cleanup_interval() -> None:
+    interval = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "700"}
+    cluster = MemoryCluster(interval, topics={"t": 2})
+    cluster.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    _begin(cluster, T0, timeout_ms=1000)
+    cluster.clock.freeze()
+    for delta_ms, state in ((1399, ONGOING), (1, COMPLETE_ABORT)):
+        cluster.clock.advance(delta_ms)
+        assert cluster.broker.coordinators.transactions.describe(ID).metadata.state is state
+    cluster.stop()
+
+
 def test_the_expiration_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -> None:
     cluster.clock.freeze()
     _init(cluster)

@@ -110,10 +110,13 @@ def test_version_12_gives_up_after_100_ms(cluster: MemoryCluster) -> None:
     assert patient.result() == {T0: BUSY}
 
 
-@pytest.mark.parametrize(("backoff_ms", "requests"), [(1, 1 + 100), (30, 1 + 4), (200, 1 + 1)])
-def test_how_often_version_12_asks(backoff_ms: int, requests: int) -> None:
+@pytest.mark.parametrize(
+    ("backoff_ms", "max_ms", "requests"), [(1, 100, 1 + 100), (30, 100, 1 + 4), (200, 100, 1 + 1), (30, 60, 1 + 2)]
+)
+def test_how_often_version_12_asks(backoff_ms: int, max_ms: int, requests: int) -> None:
     """Once, and every backoff until they add up to the longest wait."""
-    running = MemoryCluster({"add.partitions.to.txn.retry.backoff.ms": str(backoff_ms)}, topics={"t": 1})
+    prefix = "add.partitions.to.txn.retry.backoff"
+    running = MemoryCluster({f"{prefix}.ms": str(backoff_ms), f"{prefix}.max.ms": str(max_ms)}, topics={"t": 1})
     running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
     slow, real = SlowWire(), running.broker.transport
     running.broker.transport = slow

@@ -44,9 +44,12 @@ def allows(entries: list[AclBinding], operation: AclOperation, name: str = "t", 
 
 def test_without_an_entry_the_answer_is_no_unless_the_setting_says_otherwise() -> None:
     assert not allows([], READ)
-    assert Authorizer(allow_without_entries=True).allows(frozenset(), "User:a", HERE, READ, TOPIC, "t")
+    settings = {"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true"}
+    open_to_all = create_authorizer(Settings(settings))
+    assert open_to_all is not None
+    assert open_to_all.allows(frozenset(), "User:a", HERE, READ, TOPIC, "t")
     about = [entry(WRITE, principal="User:b")]
-    assert not Authorizer(allow_without_entries=True).allows(frozenset(about), "User:a", HERE, READ, TOPIC, "t")
+    assert not open_to_all.allows(frozenset(about), "User:a", HERE, READ, TOPIC, "t")
 
 
 def test_a_super_user_is_not_asked_for_entries() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator
 
@@ -16,7 +15,6 @@ from minibroker.client.connection import Connection
 from minibroker.client.security import Security
 from minibroker.kernel.addresses import Address, parse_address
 from minibroker.security.protocols import SecurityProtocol
-from minibroker.server import service
 from minibroker.server.edge import Limits
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
@@ -61,7 +59,8 @@ def listening(request: pytest.FixtureRequest) -> Iterator[tuple[Address, Securit
         "group.initial.rebalance.delay.ms": "60000",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "Limits", functools.partial(Limits, look_seconds=0.02))
+        of = Limits.of
+        patch.setattr(Limits, "of", lambda settings: of(settings)._replace(look_seconds=0.02))
         with Minibroker(config=config, topics={"t": 1}, host="localhost", ephemeral=True) as broker:
             yield parse_address(broker.bootstrap_servers), request.param
 

@@ -106,6 +106,12 @@ def test_node_and_cluster_id_are_the_given_ones(name: str, ephemeral: bool) -> N
             assert identity(int(broker.bootstrap_servers.rpartition(":")[2])) == ("4L6g3nShT-eMCtK--X86sw", node_id)
 
 
+def test_the_rack_is_told_to_clients() -> None:
+    with Minibroker(config={"broker.rack": "r1"}, ephemeral=True) as broker:
+        told = metadata(int(broker.bootstrap_servers.rpartition(":")[2])).brokers
+        assert [one.rack for one in told] == ["r1"]
+
+
 def test_node_id_outweighs_broker_id() -> None:
     with Minibroker(config={"node.id": 3, "broker.id": 4}) as broker:
         assert identity(int(broker.bootstrap_servers.rpartition(":")[2]))[1] == 3

@@ -78,9 +78,16 @@ def test_large_requests_and_answers_pass() -> None:
     assert [topic.name for topic in answer.topics] == topics
 
 
-def test_a_client_that_must_show_a_certificate() -> None:
+TRUSTED = LOCALHOST.read_text()
+TRUSTED = TRUSTED[TRUSTED.index("-----BEGIN CERTIFICATE-----") :]
+
+
+@pytest.mark.parametrize(
+    "truststore", [{"ssl.truststore.location": str(LOCALHOST)}, {"ssl.truststore.certificates": TRUSTED}], ids=str
+)
+def test_a_client_that_must_show_a_certificate(truststore: dict[str, str]) -> None:
     port = free_port()
-    config = {"ssl.client.auth": "required", "ssl.truststore.location": str(LOCALHOST)}
+    config = {"ssl.client.auth": "required", **truststore}
     known = trusting()
     known.load_cert_chain(LOCALHOST)
     with Minibroker(config={"listeners": f"HOST://127.0.0.1:{port}"} | config | NAMES | KEY):

@@ -261,6 +261,15 @@ def test_an_empty_group_forgets_a_week_after_its_last_member(client: GroupClient
     assert "g" not in client.shard().groups
 
 
+def test_how_often_expired_offsets_are_looked_for() -> None:
+    client = GroupClient({"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "25000"})
+    client.commit({T0: 1})
+    for delta_ms, forgotten in ((74_999, False), (1, True)):
+        sweep(client, delta_ms)
+        assert (client.fetch(T0) == {T0: -1}) is forgotten
+    client.stop()
+
+
 def test_a_simple_group_forgets_a_week_after_each_commit(client: GroupClient) -> None:
     client.commit({T0: 1, ("t", 1): 1})
     sweep(client, RETENTION_MS // 2)
