@@ -1,16 +1,16 @@
 """A paused broker: it keeps its connections and data and processes nothing, as a process after SIGSTOP.
 
 What would make the broker act goes through here: its timers, requests of clients and of other brokers, the answers to
-its own requests, news of the controller. While it is paused they are queued, and processed in order on resume. Disk
-work that a thread has begun is finished, as the kernel finishes writes.
+its own requests, news of the controller, what its threads bring back. While it is paused they are queued, and processed
+in order on resume. Disk work that a thread has begun is finished, as the kernel finishes writes.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from minibroker.kernel.clock import ClockTimers, IdleUntil, TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred
@@ -18,9 +18,13 @@ from minibroker.kernel.logs import get_logger
 from minibroker_protocol.dsl import Request, Response
 
 if TYPE_CHECKING:
+    from minibroker.kernel.executor import Executor
     from minibroker.kernel.transport import Receiver, Transport
+    from minibroker_protocol.records import Pace
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Suspension:
@@ -62,6 +66,9 @@ class Suspension:
 
     def clock(self, clock: ClockTimers) -> ClockTimers:
         return _Clock(self, clock)
+
+    def executor(self, executor: Executor) -> Executor:
+        return _Executor(self, executor)
 
     def transport(self, transport: Transport, node_id: int) -> Transport:
         """The end of `node_id`; what it sends to itself is stopped where it arrives."""
@@ -129,6 +136,38 @@ class _Clock:
         timer = _Timer(self._suspension, callback)
         timer.handle = self._clock.call_later(delay_ms, timer.due, idle_until=idle_until)
         return timer
+
+
+class _Executor:
+    __slots__ = ("_executor", "_suspension", "each")
+
+    def __init__(self, suspension: Suspension, executor: Executor) -> None:
+        self._suspension = suspension
+        self._executor = executor
+        self.each: Callable[[Callable[[T], None], Iterable[T]], None] = executor.each
+
+    def submit(self, work: Callable[[], T]) -> Deferred[T]:
+        return self._brought_back(self._executor.submit(work))
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        return self._brought_back(self._executor.aside(work))
+
+    def compute(
+        self,
+        work: Callable[[Pace], T],
+        wanted: Callable[[], bool] | None = None,
+        *,
+        keep: bool = False,
+        walk: bool = False,
+    ) -> Deferred[T]:
+        return self._brought_back(self._executor.compute(work, wanted, keep=keep, walk=walk))
+
+    def _brought_back(self, outcome: Deferred[T]) -> Deferred[T]:
+        if outcome.done:
+            return outcome
+        taken: Deferred[T] = Deferred()
+        outcome.then(lambda done: self._suspension.run(partial(taken.take, done)))
+        return taken
 
 
 class _Transport:

@@ -96,7 +96,7 @@ class RunningBrokers:
             directory=directory,
             clock=suspension.clock(self._clock),
             timers=suspension.timers(self._timers),
-            executor=self._executor,
+            executor=suspension.executor(self._executor),
             transport=transport,
             random=Random(self._random.getrandbits(64)),
             log_dir=node.log_dir,

@@ -104,12 +104,7 @@ class SetRule:
         return held
 
     def going(self, tapped: TappedRequest) -> Deferred[None]:
-        broker, cluster = tapped.context.broker, self._engine.cluster
-        if cluster is None:
-            return resolved(None)  # its connection ends where the broker does
-        if cluster.brokers.get(broker.node_id) is not broker:
-            return failed(CloseConnection(f"fault: broker {broker.node_id} is gone"))
-        return cluster.when_going(broker.node_id)
+        return self._engine.going(tapped)
 
     def silence(self, tapped: TappedRequest) -> Deferred[None]:
         self.silenced.add(tapped.context.client_id)
@@ -119,7 +114,7 @@ class SetRule:
         self._engine.postpone(tapped, within_ms)
 
     def later(self, ms: float, tapped: TappedRequest) -> None:
-        self._engine.timers.call_later(ms, lambda: _log_failure(tapped.apply()))
+        self._engine.timers.call_later(ms, lambda: _log_failure(spawn(self._engine.apply_late(tapped))))
 
     # -- the end of holding ------------------------------------------------------------------------------------------
 
@@ -243,10 +238,33 @@ class FaultEngine:
 
         def alone() -> None:
             if self._postponed.pop(connection, None) is not None:
-                _log_failure(spawn(_pushed(tapped)))
+                _log_failure(spawn(self._push(tapped)))
                 self._on_change()
 
         self._postponed[connection] = (tapped, self.timers.call_later(within_ms, alone))
+
+    # -- what comes late ---------------------------------------------------------------------------------------------
+
+    def going(self, tapped: TappedRequest) -> Deferred[None]:
+        """Resolved once the broker of the request is not paused; fails with CloseConnection when it is gone."""
+        broker, cluster = tapped.context.broker, self.cluster
+        if cluster is None:
+            return resolved(None)  # its connection ends where the broker does
+        if cluster.brokers.get(broker.node_id) is not broker:
+            return failed(CloseConnection(f"fault: broker {broker.node_id} is gone"))
+        return cluster.when_going(broker.node_id)
+
+    async def apply_late(self, tapped: TappedRequest) -> Any:
+        """Apply what a timer brings, which no pause and no end of its broker stops; its response."""
+        await self.going(tapped)
+        return await tapped.apply()
+
+    async def _push(self, tapped: TappedRequest) -> None:
+        buffers = tapped.encode(await self.apply_late(tapped))
+        await self.going(tapped)
+        channel = tapped.context.connection.channel
+        if buffers is not None and channel is not None:
+            channel.push(buffers)
 
 
 class BrokerTap:
@@ -262,13 +280,6 @@ class BrokerTap:
 async def _acted(tapped: TappedRequest, rule: SetRule) -> Frames:
     """The frames that a rule answers; none where it answers nothing."""
     return await rule.rule.action.run(tapped, rule) or []
-
-
-async def _pushed(tapped: TappedRequest) -> None:
-    buffers = tapped.encode(await tapped.apply())
-    channel = tapped.context.connection.channel
-    if buffers is not None and channel is not None:
-        channel.push(buffers)
 
 
 async def _swapped(first: TappedRequest, second: TappedRequest) -> Frames:

@@ -27,7 +27,7 @@ from minibroker_storage.faulty_disk import FaultyDisk
 
 R = TypeVar("R")
 NODE = 1
-TOPICS = ("synced", "compacted", "retained", "followed")
+TOPICS = ("synced", "alone", "compacted", "retained", "followed")
 CONFIG = {
     "group.initial.rebalance.delay.ms": "3000",
     "log.cleaner.backoff.ms": "1000",
@@ -61,6 +61,7 @@ class Story:
         self.brokers = ManyBrokers(3, CONFIG, disks=self.disks, executor=self.executor)
         for name, replicas, config in (
             ("synced", [1, 2, 3], {"flush.messages": "1"}),
+            ("alone", [1], {"flush.messages": "1"}),
             ("compacted", [1, 2, 3], {"cleanup.policy": "compact"}),
             ("retained", [1, 2, 3], {"retention.ms": "1"}),
             ("followed", [2, 1, 3], {}),
@@ -73,6 +74,8 @@ class Story:
                 self.brokers.cluster.move_leader(topic, 0, NODE)
         self.brokers.settle(100)
         self.commands = Commands(self.brokers.cluster, self.brokers.timers)
+        #: Answers of broker 1 to requests that wait for something.
+        self.answers: list[Deferred[Any]] = []
         self.fill()
         self.executor.holding = True
         self.begin()
@@ -93,6 +96,11 @@ class Story:
         self.brokers.settle(20)
         return answer.result()
 
+    def ask(self, node_id: int, request: Request, version: int) -> None:
+        answer = self.brokers.send(node_id, request, version)
+        if node_id == NODE:
+            self.answers.append(answer)
+
     def begin(self) -> None:
         """Leave work of each kind undone."""
         kind = m.AddPartitionsToTxnRequest
@@ -102,28 +110,29 @@ class Story:
             v3_and_below_producer_epoch=self.producer.producer_epoch,
             v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name="synced", partitions=[0])],
         )
-        self.brokers.send(NODE, added, 3)
+        self.ask(NODE, added, 3)
         now_ms = self.brokers.clock.now_ms()
-        for topic, node in (("synced", NODE), ("compacted", NODE), ("retained", NODE), ("followed", 2)):
+        for topic in TOPICS:
+            node = 2 if topic == "followed" else NODE
             batch = build_batch([Record(0, now_ms, b"k", b"later")])
-            self.brokers.send(node, self.brokers.produce_request(topic, batch), 9)
+            self.ask(node, self.brokers.produce_request(topic, batch), 9)
         join = m.JoinGroupRequest
         protocol = join.JoinGroupRequestProtocol(name="range", metadata=b"")
         joined = join(
             group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
             protocol_type="consumer", protocols=[protocol],
         )  # fmt: skip
-        self.brokers.send(NODE, joined, 3)
+        self.ask(NODE, joined, 3)
         fetch = m.FetchRequest
         wanted = fetch.FetchPartition(partition=0, fetch_offset=4, partition_max_bytes=100)
         waiting = fetch(
             max_wait_ms=5000, min_bytes=1000, topics=[fetch.FetchTopic(topic="retained", partitions=[wanted])]
         )
-        self.brokers.send(NODE, waiting, 12)
+        self.ask(NODE, waiting, 12)
         self.commands.engine.add(rule_from({"api": "Produce", "action": {"name": "delay", "ms": 2000}}))
-        self.brokers.send(NODE, self.brokers.produce_request("retained", batch), 9)
+        self.ask(NODE, self.brokers.produce_request("retained", batch), 9)
         topic = m.CreateTopicsRequest.CreatableTopic(name="new", num_partitions=1, replication_factor=3)
-        self.brokers.send(NODE, m.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+        self.ask(NODE, m.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
         self.brokers.settle(600)
         assert self.executor.waiting > 3
 
@@ -182,3 +191,22 @@ def test_a_deleted_topic_is_not_made_again() -> None:
     for disk in story.disks.values():
         assert [name for name in disk.list() if name.startswith(TOPICS)] == []
     story.brokers.stop()
+
+
+def test_a_paused_broker_writes_and_answers_nothing_until_it_goes_on() -> None:
+    """What its threads had begun is finished, as the kernel finishes writes, and it takes note of it later."""
+    story = Story()
+    brokers, disk = story.brokers, story.disks[NODE]
+    brokers.cluster.pause_broker(NODE)
+    waiting = [answer for answer in story.answers if not answer.done]
+    assert len(waiting) > 4
+    story.executor.run_all()
+    before = disk.calls
+    story.arrive()
+    assert "\n".join(disk.history[before:]) == ""
+    assert [answer for answer in waiting if answer.done] == []
+    brokers.cluster.resume_broker(NODE)
+    brokers.settle(60_000)
+    assert [answer for answer in waiting if not answer.done] == []
+    assert disk.calls > before
+    brokers.stop()

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,7 +56,8 @@ class Loop:
     def call_later(self, seconds: float, call: Callable[..., object], *values: Any) -> Timer:
         return self.call_at(self.now + seconds, call, *values)
 
-    async def create_server(self, *_: Any, **__: Any) -> None: ...
+    async def create_server(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(close=lambda: None)
 
     def turn(self) -> None:
         for call in [self._soon.popleft() for _ in range(len(self._soon))]:
@@ -128,6 +130,9 @@ class Bench:
         connection.connection_made(transport)
         assert transport.calls.pop(0) == ("limit", 256 * KIB)
         return connection, transport
+
+    def close(self) -> None:
+        asyncio.run(self.edge.close(grace_seconds=0))
 
     @property
     def served(self) -> list[int]:
@@ -561,26 +566,80 @@ def test_a_reset_is_one_for_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (told, transport.calls) == ([transport.get_extra_info("socket")], ["abort"])
 
 
-def test_a_connection_to_a_broker_that_has_ended_is_cut() -> None:
-    bench = Bench()
-    bench.edge._served.remove(bench.broker.dispatch)
-    connection = Connection(bench.edge, bench.broker.dispatch)
-    transport = Transport(bench.loop, connection)
-    connection.connection_made(transport)
-    assert (transport.calls[-1], bench.edge.connections) == ("abort", set())
+# -- after the end -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["abort", "close"])
-def test_nothing_that_came_along_is_served_after_the_end(end: str) -> None:
-    bench = Bench()
+def _full(bench: Bench) -> None:
+    """Another connection has nearly all memory."""
+    other, _ = bench.connect()
+    receive(other, sized(90_000)[:80_000])
+
+
+STATES: dict[str, Callable[[Bench, Connection, Transport], object]] = {
+    "idle": lambda *_: None,
+    "half a request": lambda bench, connection, transport: receive(connection, sized(2)[:5]),
+    "half a large request": lambda bench, connection, transport: receive(connection, sized(50_000)[:1000]),
+    "waits for memory": lambda bench, connection, transport: (_full(bench), receive(connection, sized(50_000)[:1000])),
+    "parked": lambda bench, connection, transport: receive(connection, sized(2, FETCH)),
+    "parked, with more behind": lambda bench, connection, transport: receive(
+        connection, sized(2, PRODUCE) + sized(2, SILENT) * 3
+    ),
+    "more than a turn": lambda bench, connection, transport: receive(connection, sized(2, SILENT) * 40),
+    "not read": lambda bench, connection, transport: (connection.pause_writing(), receive(connection, sized(2, ECHO))),
+    "throttled": lambda bench, connection, transport: (connection.mute(500), receive(connection, sized(2, SILENT))),
+    "its answer is held": lambda bench, connection, transport: (
+        receive(connection, sized(2, FETCH)),
+        connection.hold(10),
+    ),
+}
+ENDS: dict[str, Callable[[Bench, Connection], object]] = {
+    "closed": lambda bench, connection: connection.close(),
+    "cut": lambda bench, connection: connection.abort(),
+    "reset": lambda bench, connection: connection.reset(),
+    "left by its client": lambda bench, connection: connection.connection_lost(None),
+    "its broker has ended": lambda bench, connection: bench.edge.unlisten(bench.broker.dispatch),
+    "everything is closed": lambda bench, connection: bench.close(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("state", STATES)
+def test_after_its_end_a_connection_serves_and_writes_nothing(
+    state: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was about: what is late finds nobody, and what it held is given back."""
+    monkeypatch.setattr("minibroker.server.connection.send_reset_on_close", lambda _: None)
+    bench = Bench(queued_max_request_bytes=100_000)
     connection, transport = bench.connect()
-    receive(connection, sized(2, FETCH))
-    receive(connection, sized(2, SILENT))
-    getattr(connection, end)()
-    bench.broker.parked[0].resolve([b"answer"])
-    receive(connection, sized(2, SILENT))
+    STATES[state](bench, connection, transport)
+    ENDS[end](bench, connection)
+    served, written = len(bench.served), transport.written
+    if not connection.info.gone:
+        receive(connection, sized(2, SILENT))
+    for parked in bench.broker.parked:
+        parked.resolve([b"answer"])
+    connection.push([b"late"])
+    connection.resume_writing()
+    bench.loop.wait(3600)
+    for other in list(bench.edge.connections - {connection}):
+        other.abort()
     bench.loop.turn()
-    assert (bench.served, transport.calls) == ([FETCH], [end])
+    assert (bench.served[served:], transport.written) == ([], written)
+    assert not bench.edge.connections | bench.edge.unread | bench.edge.holding
+    assert bench.edge.memory.used == 0
+
+
+def test_a_connection_that_comes_after_the_end_is_cut() -> None:
+    """The system had accepted it before."""
+    for end in ("its broker has ended", "everything is closed"):
+        bench = Bench()
+        connection = Connection(bench.edge, bench.broker.dispatch)
+        ENDS[end](bench, connection)
+        transport = Transport(bench.loop, connection)
+        connection.connection_made(transport)
+        receive(connection, sized(2, SILENT))
+        bench.loop.turn()
+        assert (transport.calls[-1], bench.edge.connections, bench.served) == ("abort", set(), [])
 
 
 def test_one_connection_too_many_is_cut_and_not_served(caplog: pytest.LogCaptureFixture) -> None:
