@@ -287,6 +287,19 @@ def test_a_clean_end_outlives_a_power_cut() -> None:
     }
 
 
+def test_a_partition_that_is_set_aside_has_its_new_name_before_another_gets_the_old_one() -> None:
+    """Not every file system keeps the order of renames and new names that were not synced, as `FaultyDisk` does."""
+    disk = FaultyDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    log.close()
+    path = directory.set_aside("t", 0, "f" * 32)
+    log_in(directory)
+    steps = [line.partition(" ")[2] for line in disk.history]
+    renamed = steps.index(f"rename t-0 to {path}")
+    assert "sync_dir " in steps[renamed : steps.index("make_dir t-0", renamed)]
+
+
 def test_only_what_was_renamed_for_its_deletion_is_removed() -> None:
     disk = MemoryDisk()
     directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)

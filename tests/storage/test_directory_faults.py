@@ -6,6 +6,7 @@ that was closed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
@@ -149,3 +150,33 @@ def check(life: Life, disk: FaultyDisk, *, killed: bool, place: str) -> None:
     again = directory_on(disk)
     assert again.clean, place
     assert [data for data, _ in batches(log_in(again))] == found, place
+
+
+@pytest.mark.parametrize("how", ["lose_power_at", "fail_at"])
+def test_a_clean_end_has_its_checkpoints(how: str) -> None:
+    """A directory that says so is not looked through again, so that what they say of its end must be there before."""
+    marked, at = [], 1
+    while not marked or not marked[-1]:
+        disk = FaultyDisk()
+        directory = directory_on(disk)
+        log = directory.open_log("t", 0, config=CONFIG, rules=RULES, now_ms=NOW)
+        append(log, batch(b"value"))
+        log.flush()
+        directory.note([log])
+        directory.write_checkpoints()
+        append(log, batch(b"another"))
+        log.high_watermark = log.log_end_offset
+        log.delete_records(1)
+        log.close()
+        setattr(disk, how, disk.calls + at)
+        with contextlib.suppress(PowerLost, StorageError):
+            directory.close([log], broker_epoch=BROKER_EPOCH)
+        after = disk.after_power_loss() if how == "lose_power_at" else disk
+        setattr(disk, how, 0)
+        again = directory_on(after)
+        marked.append(again.clean)
+        if again.clean:
+            key = ("t", 0)
+            assert (again.recovery_points[key], again.high_watermarks[key], again.log_starts[key]) == (2, 2, 1), at
+        at += 1
+    assert len(marked) > 10

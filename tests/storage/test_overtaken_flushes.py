@@ -6,9 +6,10 @@ What the log says is synced must be there after a power loss, and the files of a
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
-from logs import NOW, append, batch, batches, end_transaction, open_log
+from logs import NOW, append, batch, batches, end_transaction, open_log, values
 
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.compaction import compact
@@ -193,3 +194,65 @@ def test_a_deleted_log_is_not_made_again(config: LogConfig) -> None:
             break
         assert [name for name in log.disk.list() if name.startswith("t-0")] == []
     assert 5 < call < 100
+
+
+def test_the_segment_that_replaces_others_has_its_name_for_good_before_they_lose_theirs() -> None:
+    """Not every file system keeps the order of renames that were not synced, as `FaultyDisk` does."""
+    disk = FaultyDisk()
+    log = open_log(disk, config=COMPACTED)
+    write(log, "value", 12)
+    before = len(disk.history)
+    _compact(log)
+    steps = [line.partition(" ")[2] for line in disk.history[before:]]
+    gone = next(at for at, step in enumerate(steps) if step.startswith("rename") and step.endswith(".deleted"))
+    swapped = max(at for at, step in enumerate(steps[:gone]) if step.endswith(".swap"))
+    assert "sync_dir t-0" in steps[swapped:gone]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_was_cut_off_does_not_stand_behind_what_was_written_since(seed: int) -> None:
+    """Of what is not synced, a power loss leaves anything; a removed segment is synced away before others follow."""
+    disk = FaultyDisk()
+    log = open_log(disk, config=CONFIG)
+    write(log, "old", 12)
+    log.flush()
+    truncate_to(log, 2, now_ms=NOW)
+    write(log, "new", 3)
+    again = open_log(disk.after_power_loss(Random(seed)), config=CONFIG, clean=False, recovery_point=2)
+    again.update_high_watermark(again.log_end_offset)
+    words = [(value or b"")[:3] for _, value in values(again)]
+    assert words in [[b"old"] * count for count in range(13)] + [[b"old"] * 2 + [b"new"] * count for count in range(4)]
+
+
+class CutOnTheWay(PartitionLog):
+    """Between what a flush reads of it, another thread cuts it and writes something else."""
+
+    __slots__ = ()
+    due = False
+
+    @property
+    def log_end_offset(self) -> int:
+        end: int = _END.__get__(self)
+        if CutOnTheWay.due:
+            CutOnTheWay.due = False
+            _replace(self)
+        return end
+
+    @log_end_offset.setter
+    def log_end_offset(self, end: int) -> None:
+        _END.__set__(self, end)
+
+
+_END = PartitionLog.__dict__["log_end_offset"]
+
+
+def test_a_cut_while_a_flush_reads_the_end_leaves_nothing_marked_as_synced() -> None:
+    """Which threads interleave so is up to the machine; here it happens in the attribute that is read."""
+    disk = FaultyDisk()
+    log = open_log(disk, config=CONFIG)
+    write(log, "first", 8)
+    log.__class__ = CutOnTheWay
+    CutOnTheWay.due = True
+    log.flush()
+    assert not CutOnTheWay.due
+    assert log.recovery_point <= 2

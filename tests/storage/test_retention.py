@@ -2,7 +2,10 @@
 
 from logs import NOW, append, batch, end_transaction, open_log, values
 
+from minibroker_protocol.errors import ApiError
 from minibroker_storage.config import LogConfig
+from minibroker_storage.disk import Disk
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.retention import delete_old_segments
@@ -11,7 +14,7 @@ HOUR = 3_600_000
 SIZE = len(batch(b"x" * 100))
 
 
-def log_of(disk: MemoryDisk, *, stamps: list[int], **config: object) -> PartitionLog:
+def log_of(disk: Disk, *, stamps: list[int], **config: object) -> PartitionLog:
     """One segment a batch."""
     settings = {"segment_bytes": SIZE, "retention_ms": -1, "file_delete_delay_ms": 60_000} | config
     log = open_log(disk, config=LogConfig(**settings))  # type: ignore[arg-type]
@@ -102,6 +105,27 @@ def test_snapshots_go_with_their_segments_and_producers_stay() -> None:
     assert entry is not None
     assert len(entry.batches) == 4  # KIP-360: what was deleted is still remembered
     assert append(log, batch(b"x" * 60, pid=1, seq=0)).duplicate
+
+
+def test_after_a_failed_deletion_the_log_begins_with_what_is_whole() -> None:
+    """Whichever call of it fails; the next one finishes it."""
+    failed, at = True, 0
+    while failed:
+        at += 1
+        disk = FaultyDisk()
+        log = log_of(disk, stamps=[NOW, NOW + 1, NOW + HOUR], retention_ms=HOUR)
+        disk.fail_at = disk.calls + at
+        try:
+            delete_old_segments(log, NOW + HOUR + 2)
+        except ApiError:
+            disk.fail_at = 0
+        else:
+            failed = False
+        kept = log.read(log.log_start_offset, 1 << 20, bound=log.log_end_offset, min_one_message=True).records
+        assert len(bytes(kept)) == SIZE, at
+        delete_old_segments(log, NOW + HOUR + 2)
+        assert (bases(log), log.log_start_offset) == ([2], 2)
+    assert at > 3
 
 
 def test_the_start_never_goes_back() -> None:
