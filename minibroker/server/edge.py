@@ -125,9 +125,13 @@ class Edge:
         self._acceptors.append(acceptor)
         return acceptor
 
+    @property
+    def handshakes(self) -> int:
+        """TLS clients whose handshake is not over; they are not among the connections yet."""
+        return sum(acceptor.handshakes for acceptor in self._acceptors)
+
     def _is_full(self) -> bool:
-        handshakes = sum(acceptor.handshakes for acceptor in self._acceptors)
-        return len(self.connections) + handshakes >= self.limits.max_connections
+        return len(self.connections) + self.handshakes >= self.limits.max_connections
 
     def unlisten(self, dispatch: Dispatch) -> None:
         """Close what listens for `dispatch`, and its connections without another word."""

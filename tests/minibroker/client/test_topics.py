@@ -143,7 +143,7 @@ def test_a_throttled_fetch_is_asked_again(scripted: OnePartition, monkeypatch: p
     assert scripted.offsets_read() == [0, 1, 2, 3]
     assert scripted.fetched == [0, 0, 0]
     assert sum(waits) >= 0.35
-    assert len(scripted.broker._connections) == 1, "a quota counts the client, and a new connection would not be muted"
+    assert len(scripted.broker.connections) == 1, "a quota counts the client, and a new connection would not be muted"
 
 
 def test_a_quota_that_outlasts_the_patience_is_named(scripted: OnePartition) -> None:
@@ -171,7 +171,7 @@ def test_every_request_waits_while_its_connection_is_muted(
         client.timeout = 30
         client.metadata(["t"])
     assert len(waits) == 2
-    assert len(scripted.broker._connections) == 1, "the quota counts the client: a new connection gains nothing"
+    assert len(scripted.broker.connections) == 1, "the quota counts the client: a new connection gains nothing"
 
 
 @pytest.mark.parametrize("isolation", [0, READ_COMMITTED])

@@ -10,7 +10,6 @@ import pytest
 from memory_cluster import MemoryCluster
 
 from minibroker.controller.journal import JOURNAL
-from minibroker.controller.state import ControllerState
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.memory_disk import MemoryDisk
 
@@ -22,8 +21,7 @@ EACH = 3
 def journal() -> list[dict[str, Any]]:
     disk = MemoryDisk()
     cluster = MemoryCluster(disk=disk, topics={"t": 2})
-    state = cluster.cluster._state
-    assert isinstance(state, ControllerState)
+    state = cluster.cluster.controller.state
     state.set_topic_configs("t", {"retention.ms": "5"})
     state.set_broker_configs("1", {"log.retention.ms": "7"})
     state.set_resource_configs(32, "g", {"consumer.session.timeout.ms": "45000"})

@@ -49,7 +49,7 @@ def _filled(cell: types.CellType) -> bool:
 def handed_in(brokers: ManyBrokers) -> set[int]:
     """The world outside a broker: clock, timers, threads and the wire."""
     cluster = brokers.cluster
-    return {id(o) for o in (brokers.clock, brokers.timers, cluster.network, cluster._executor)}
+    return {id(o) for o in (brokers.clock, brokers.timers, cluster.network, brokers.executor)}
 
 
 def used(brokers: ManyBrokers) -> None:

@@ -32,8 +32,7 @@ def killed(disk: Disk) -> None:
     """A broker that held topic t and was killed after a checkpoint said that t-0 reached offset 1347."""
     cluster = MemoryCluster(topics={"t": 1}, disk=disk)
     cluster.broker.partition("t", 0).log  # noqa: B018  (made when it is asked for)
-    cluster.broker.kill()
-    cluster.cluster._state.close()
+    cluster.cluster.stop(keep=False)
     disk.write_atomic("replication-offset-checkpoint", b"0\n1\nt 0 1347\n")
 
 

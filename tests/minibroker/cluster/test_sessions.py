@@ -116,9 +116,7 @@ def test_the_session_of_a_broker_that_was_added_is_watched(brokers: ManyBrokers)
 
 def test_a_process_that_was_held_up_as_a_whole_fences_nobody(brokers: ManyBrokers) -> None:
     """A debugger or a sleeping laptop: every timer is late by the same time, and fires once."""
-    timers = brokers.timers
-    timers._queue = [(due + 10 * SESSION_MS, number, timer) for due, number, timer in timers._queue]
-    timers._now_ms += 10 * SESSION_MS
+    brokers.timers.hold_up(10 * SESSION_MS)
     brokers.settle(2 * SESSION_MS)
     assert fenced(brokers) == set()
     assert brokers.leader("t") == 1

@@ -32,8 +32,7 @@ def start(disk: FaultyDisk) -> MemoryCluster:
 def outcome(disk: FaultyDisk) -> dict[str, Any]:
     """What a start makes of the directory."""
     cluster = start(disk)
-    state = cluster.cluster._state
-    assert state is not None
+    state = cluster.cluster.controller.state
     image = state.image
     records = {at: fetched(cluster, at, 0) for at in ("open-0", "placed-0", "placed-3")}
     cluster.stop()

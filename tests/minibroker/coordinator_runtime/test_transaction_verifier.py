@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation, TransactionVerifier, Write
+from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation, Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -24,12 +24,12 @@ BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 @pytest.fixture(params=["here", "by request"])
-def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A broker asks the coordinator that it is itself at once, or as it asks those on other brokers."""
     running = MemoryCluster(topics={"t": 2})
     running.broker.create_topics([TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]).result()
     if request.param == "by request":
-        monkeypatch.setattr(TransactionVerifier, "_look_up_here", lambda *_: None)
+        running.ask_itself_as_others()
     yield running
     running.stop()
 

@@ -63,10 +63,10 @@ async def test_the_newest_connection_is_closed_and_the_others_stay(
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="the system does not say what is open")
 def test_the_files_in_use_are_counted() -> None:
     with contextlib.ExitStack() as opened:
-        before = handles._in_use()
+        before = handles.connection_limit(1 << 40, [])
         for _ in range(50):
             opened.enter_context(open(os.devnull))
-        assert handles._in_use() == before + 50
+        assert handles.connection_limit(1 << 40, []) == before - 50
 
 
 def test_connections_leave_the_disks_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,11 @@ def test_a_directory_that_cannot_be_removed_is_told_of_and_tried_again(
 
 
 def test_the_room_of_a_volume_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
-    assert broker_disks._volume_bytes(str(tmp_path / "missing")) == (-1, -1)
-    total, free = broker_disks._volume_bytes(str(tmp_path))
+    options = make_options(data_dir=str(tmp_path / "data"))
+    places = broker_disks.BrokerDisks(options, Settings())
+    (place,) = places.brokers
+    assert place.volume_bytes() == (-1, -1)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    total, free = place.volume_bytes()
     assert total >= free > 0
+    places.close()

@@ -86,7 +86,7 @@ def test_a_new_client_is_served_although_handshakes_take_all_connections(
         for stream in served:
             await echo(stream)
         assert await half[0][0].read() == b""
-        assert edge._acceptors[0].handshakes <= 4
+        assert edge.handshakes <= 4
         assert len(edge.connections) == 3
         for stream in [*served, *half]:
             stream[1].transport.abort()
@@ -101,7 +101,7 @@ def test_handshakes_may_take_their_time_while_there_is_room(run: Callable[..., N
         for stream in [await connect(port) for _ in range(3)]:
             await echo(stream)
             stream[1].transport.abort()
-        assert edge._acceptors[0].handshakes == 10
+        assert edge.handshakes == 10
         late = half.pop()
         reader, writer = await asyncio.open_connection(sock=late, ssl=trusting(), server_hostname="localhost")
         await echo((reader, writer))
@@ -124,7 +124,7 @@ def test_without_file_handles_a_connection_waits_until_there_are_some(run: Calla
 def test_a_stop_ends_handshakes_and_refuses_further_connections(run: Callable[..., None]) -> None:
     async def story(edge: Edge, port: int) -> None:
         half = await asyncio.open_connection("127.0.0.1", port)
-        while not edge._acceptors[0].handshakes:  # noqa: ASYNC110
+        while not edge.handshakes:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await edge.stop_accepting()
         assert await half[0].read() == b""

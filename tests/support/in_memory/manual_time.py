@@ -35,6 +35,11 @@ class ManualTimers:
     def armed(self) -> int:
         return sum(1 for _, _, timer in self._queue if timer.callback is not None)
 
+    def hold_up(self, delta_ms: float) -> None:
+        """Time goes by in which nothing runs, and every timer is late by it: a debugger, or a sleeping laptop."""
+        self._queue = [(due + delta_ms, number, timer) for due, number, timer in self._queue]
+        self._now_ms += delta_ms
+
     def advance(self, delta_ms: float) -> None:
         target = self._now_ms + delta_ms
         while self._queue and self._queue[0][0] <= target:

@@ -51,6 +51,7 @@ class ManyBrokers:
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
         self.disks: dict[int, Any] = dict(disks or {})
         self.journal = journal or MemoryDisk(64 << 20)
+        self.executor = executor or InlineExecutor()
         self.cluster = Cluster(
             Settings({**_SMALL, **(config or {})}),
             semantics,
@@ -58,7 +59,7 @@ class ManyBrokers:
             journal_disk=self.journal,
             clock=self.clock,
             timers=self.timers,
-            executor=executor or InlineExecutor(),
+            executor=self.executor,
             random=Random(7),
             transaction_version=transaction_version,
             make_node=self.node,
@@ -148,9 +149,7 @@ class ManyBrokers:
         return leader
 
     def partition(self, node_id: int, topic: str, index: int = 0) -> Partition:
-        partition = self.cluster.brokers[node_id]._partitions[(topic, index)]
-        assert isinstance(partition, Partition)
-        return partition
+        return self.cluster.brokers[node_id].replica(topic, index)
 
     def produce_request(
         self, topic: str, batch: bytes | bytearray, *, acks: int = -1, index: int = 0

@@ -19,6 +19,7 @@ from minibroker.kernel.executor import Executor, InlineExecutor
 from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker.requests.chain import Place
 from minibroker.requests.dispatch import Dispatcher
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader
@@ -38,6 +39,13 @@ class _Clock(BrokerClock):
         moved = super().advance(*args, **options)
         self.cluster.perform_effects()
         return moved
+
+
+class Passing:
+    """Lets every request of a broker pass."""
+
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+        return tapped.apply()
 
 
 class MemoryCluster:
@@ -131,6 +139,10 @@ class MemoryCluster:
             decoded.resolve(response)
         self.perform_effects()
         return decoded
+
+    def ask_itself_as_others(self) -> None:
+        """From now on the broker sends itself requests where it would do the work at once."""
+        self.cluster.set_broker_tap(Passing())
 
     def perform_effects(self) -> None:
         """What a decision leaves to do: a broker does it in the next turn of its loop, before it reads a request."""

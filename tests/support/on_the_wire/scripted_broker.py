@@ -33,7 +33,7 @@ class ScriptedBroker:
         self.client_ids: list[str | None] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._connections: list[socket.socket] = []
+        self.connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -47,7 +47,7 @@ class ScriptedBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._connections.append(connection)
+            self.connections.append(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -90,7 +90,7 @@ class ScriptedBroker:
 
     def close(self) -> None:
         self._listener.close()
-        for connection in self._connections:
+        for connection in self.connections:
             connection.close()
 
 

@@ -171,8 +171,8 @@ def test_a_coordinator_that_is_closed_ends_no_session() -> None:
     client = GroupClient()
     member = client.join().member_id
     client.sync(member, 1, {member: b""})
-    service = client.broker.coordinators.groups
-    armed = [timers for timers in service._timers.values() if timers._armed]
-    assert armed
-    service.close()
-    assert not any(timers._armed for timers in armed)
+    group, armed = client.classic(), client.timers.armed
+    client.broker.coordinators.groups.close()
+    assert client.timers.armed < armed
+    client.advance(3_600_000)
+    assert set(group.members) == {member}

@@ -183,7 +183,7 @@ def test_records_that_nobody_knows_do_not_stop_a_load() -> None:
 
 
 def test_the_ids_that_a_coordinator_makes_are_uuids() -> None:
-    new_uuid = GroupClient().broker.coordinators.groups._new_uuid
-    for text in {new_uuid() for _ in range(64)}:
+    client = GroupClient()
+    for text in {client.join(group_id=f"g{n}").member_id.removeprefix("test-") for n in range(64)}:
         made = uuid.UUID(text)
         assert (str(made), made.version, made.variant) == (text, 4, uuid.RFC_4122)
