@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -423,11 +424,11 @@ class ByCommandLine:
 def test_a_live_group_and_producer_survive_freeze_an_hour_and_eight_days(
     way: str, unique: Callable[[str], str]
 ) -> None:
-    with Minibroker(topics={"t": 1}, process=way != "Python") as broker:
+    with Minibroker(topics={"t": 1}, process=way != "Python", page=way == "command line") as broker:
         clock: Any = broker.clock
         if way == "command line":
-            runner: Any = broker._runner
-            clock = ByCommandLine(runner._control, runner._token)
+            served = urlsplit(broker.page_url)
+            clock = ByCommandLine(served.netloc, served.fragment.removeprefix("token="))
         sender = producer(broker, transactional_id=unique("tx"))
         sender.init_transactions(SECONDS)
         member = Consumer(

@@ -580,7 +580,7 @@ def test_a_leader_that_has_not_learnt_the_log_start(semantics: str, lost: bool) 
 
         def delete(cluster: Any) -> list[int]:
             cluster.brokers[leader].partition("t", 0).log.delete_records(-1)
-            return [cluster.brokers[node]._partitions["t", 0].log_start_offset for node in (leader, late)]
+            return [cluster.brokers[node].replica("t", 0).log_start_offset for node in (leader, late)]
 
         deleted, kept = broker.cluster.run(delete)
         assert deleted > kept == 0

@@ -45,6 +45,21 @@ def calm_world(**differently: Any) -> World:
     return world
 
 
+# What the world does at the end of a broker or of a run, alone: a seed decides when that is.
+
+
+def note_files(world: World, *, clean: bool) -> None:
+    world._note_files(clean=clean)
+
+
+def all_readable(world: World) -> bool:
+    return world._all_readable()
+
+
+def note_uncut(world: World) -> None:
+    world.nemesis._note_uncut(1)
+
+
 def producer(world: World, transactional_id: str | None = "x0") -> Producer:
     made = Producer(world, "x0#1", Random(1), [PLACE], transactional_id=transactional_id)
     world.clients.append(made)
@@ -167,10 +182,11 @@ def test_a_coordinator_is_left_behind_only_while_it_is_cut_off_and_another_is_th
     world, _, first = deposed_world()
     second = first % 3 + 1
     assert not world.deposed("x0", first)  # it will hear of it in a moment
-    world.nemesis._isolated[first] = 1
+    isolated = world.nemesis._isolated  # private: a nemesis isolates whom its seed draws
+    isolated[first] = 1
     assert world.deposed("x0", first)
     assert not world.deposed("x0", second)
-    world.nemesis._isolated[second] = 1
+    isolated[second] = 1
     assert not world.deposed("x0", second)
 
 
@@ -207,7 +223,7 @@ def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None
     first, second = (client.producer_id for client in clients)
 
     def noted(*, clean: bool) -> set[int]:
-        world._note_files(clean=clean)
+        note_files(world, clean=clean)
         return world.history.evidence.deleted[1, PLACE]
 
     assert noted(clean=False) == set()
@@ -234,13 +250,13 @@ def test_producers_are_noted_that_a_truncation_forgot_and_a_kill_brings_back() -
     log, first = world.brokers()[1].partition(*PLACE).log, clients[0].producer_id
     log.delete_records(1)
     noted = world.history.evidence.found_again
-    world._note_files(clean=False)
+    note_files(world, clean=False)
     assert noted == {}  # its memory has them all
     finish(world, clients[1].write([clients[1].batch(PLACE, 1)]))
     truncate_to(log, 2, now_ms=world.schedule.now_ms())
-    world._note_files(clean=True)
+    note_files(world, clean=True)
     assert noted == {}
-    world._note_files(clean=False)
+    note_files(world, clean=False)
     assert noted == {(1, PLACE): {first}}
     assert not log.producers.knows(first)
     directory = world.brokers()[1].directory
@@ -268,7 +284,7 @@ def test_producers_are_noted_that_an_orderly_start_forgot_and_a_kill_brings_back
     log = world.brokers()[1].partition(*PLACE).log
     assert (log.log_start_offset, log.truncations) == (1, 0)
     assert not log.producers.knows(client.producer_id)
-    world._note_files(clean=False)
+    note_files(world, clean=False)
     assert world.history.evidence.found_again[1, PLACE] == {client.producer_id}
 
 
@@ -280,10 +296,10 @@ def test_a_cut_inside_a_batch_is_noted_with_the_end_that_a_start_finds() -> None
     finish(world, client.init())
     finish(world, client.write([client.batch(PLACE, 1), client.batch(PLACE, 2)]))
     log, noted = world.brokers()[1].partition(*PLACE).log, world.history.evidence.cut_inside
-    world._note_files(clean=True)
+    note_files(world, clean=True)
     assert (log.log_end_offset, noted) == (3, {})
     truncate_to(log, 2, now_ms=world.schedule.now_ms())
-    world._note_files(clean=True)
+    note_files(world, clean=True)
     assert noted == {(1, PLACE): (2, 1)}
     world.cluster.kill_broker(1)
     world.cluster.start_broker(1)
@@ -298,13 +314,13 @@ def test_all_is_readable_once_followers_have_what_leaders_have() -> None:
     client = producer(world, None)
     finish(world, client.init())
     finish(world, client.write([client.batch(PLACE, 1)]))
-    assert world._all_readable()
+    assert all_readable(world)
     world.conditions.cut(1, 2)
     spawn(client.write([client.batch(PLACE, 1)]))
     world.schedule.run(100)
-    assert not world._all_readable()
+    assert not all_readable(world)
     world.conditions.mend(1, 2)
-    assert world.schedule.run(5000, world._all_readable)
+    assert world.schedule.run(5000, lambda: all_readable(world))
     leader = world.brokers()[world.cluster.image.leader_of(*PLACE) or 0].partition(*PLACE)
     assert (leader.high_watermark, leader.log_end_offset) == (2, 2)
 
@@ -323,13 +339,13 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     log.roll(now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.nemesis._note_uncut(1)
+    note_uncut(world)
     assert world.history.evidence.uncut == {(1, PLACE)}
     world.history.evidence.uncut.clear()
     truncate_to(log, 1, now_ms=now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.nemesis._note_uncut(1)
+    note_uncut(world)
     assert world.history.evidence.uncut == set()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from many_brokers import ManyBrokers
 
+from minibroker.kernel.deferred import Deferred
+from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages import DescribeProducersRequest, DescribeProducersResponse
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
@@ -80,18 +83,31 @@ def test_acks_all_waits_for_every_replica_in_sync(brokers: ManyBrokers) -> None:
     assert brokers.partition(1, "t").high_watermark == 1
 
 
+class Fetches:
+    """Who fetches from whom."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[int, int]] = set()
+
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+        if tapped.api.name == "Fetch":
+            self.seen.add((tapped.request.replica_state.replica_id, tapped.asked))
+        return tapped.apply()
+
+
 def test_a_follower_follows_its_partitions_leader_and_nobody_else(brokers: ManyBrokers) -> None:
     brokers.create("t", [[1, 2, 3]])
 
-    def followed(node_id: int) -> list[int]:
-        fetchers = brokers.cluster.brokers[node_id].replication._fetchers
-        return [leader for leader, fetcher in fetchers.items() if fetcher.follows(brokers.partition(node_id, "t"))]
-
     brokers.settle(1000)
-    assert [followed(node_id) for node_id in (1, 2, 3)] == [[], [1], [1]]
+    fetches = Fetches()
+    brokers.cluster.set_broker_tap(fetches)
+    brokers.settle(1000)
+    assert fetches.seen == {(2, 1), (3, 1)}
     brokers.cluster.move_leader("t", 0, 2)
     brokers.settle(1000)
-    assert [followed(node_id) for node_id in (1, 2, 3)] == [[2], [], [2]]
+    fetches.seen.clear()
+    brokers.settle(1000)
+    assert fetches.seen == {(1, 2), (3, 2)}
 
 
 def test_a_consumer_does_not_see_what_only_the_leader_has(brokers: ManyBrokers) -> None:

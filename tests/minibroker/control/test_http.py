@@ -20,8 +20,9 @@ from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
 from minibroker.control.server import ControlServer, parse_control
 from minibroker.faults import FaultError
+from minibroker.kernel import http_limits
 from minibroker.kernel.addresses import parse_address
-from minibroker.kernel.http_limits import MAX_HEAD_BYTES, ConnectionLimit
+from minibroker.kernel.http_limits import MAX_HEAD_BYTES
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -253,12 +254,12 @@ def test_the_limit_of_headers_is_one_of_each_request(address: tuple[str, int]) -
     connection.close()
 
 
-def test_silent_connections_do_not_keep_the_owner_out() -> None:
+def test_silent_connections_do_not_keep_the_owner_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take the places and nothing else: the one that has waited longest makes room."""
     done: Future[Any] = Future()
     done.set_result("done")
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 2)
     server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
-    server._server.connection_limit = ConnectionLimit(2)
     server.start()
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     try:
@@ -272,7 +273,7 @@ def test_silent_connections_do_not_keep_the_owner_out() -> None:
         server.close()
 
 
-def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
+def test_a_connection_that_is_served_is_not_closed_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     answer: Future[Any] = Future()
     asked: Queue[str] = Queue()
 
@@ -280,8 +281,8 @@ def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
         asked.put(name)
         return answer
 
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 1)
     server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
-    server._server.connection_limit = ConnectionLimit(1)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:
@@ -308,7 +309,9 @@ def test_numbers_that_would_hold_everything_up_are_refused(caller: HttpCaller) -
 def test_it_says_so_when_others_can_reach_it(caplog: pytest.LogCaptureFixture) -> None:
     for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
         caplog.clear()
-        ControlServer((host, 0), TOKEN, lambda *_: Future(), dict)._server.server_close()
+        server = ControlServer((host, 0), TOKEN, lambda *_: Future(), dict)
+        server.start()
+        server.close()
         assert ("reachable from other machines" in caplog.text) == warned
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from faulty import produce_request
@@ -23,7 +24,6 @@ from minibroker.control.commands import Commands
 from minibroker.faults import FaultError
 from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.deferred import Deferred
-from minibroker.testing.in_process import ChildRunner
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.records import Record, build_batch
@@ -255,14 +255,13 @@ def test_what_arrives_later_is_waited_for() -> None:
 
 
 def test_over_http_and_on_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with Minibroker(topics={"t": 1}, process=True, ephemeral=True, record=10) as broker:
+    with Minibroker(topics={"t": 1}, process=True, ephemeral=True, record=10, page=True) as broker:
         send(broker, 0)
-        runner = broker._runner
-        assert isinstance(runner, ChildRunner)
-        monkeypatch.setenv("MINIBROKER_CONTROL_TOKEN", runner._token)
+        served = urlsplit(broker.page_url)
+        monkeypatch.setenv("MINIBROKER_CONTROL_TOKEN", served.fragment.removeprefix("token="))
 
         def control(*arguments: str) -> int:
-            return main(["control", "--control", runner._control, *arguments])
+            return main(["control", "--control", served.netloc, *arguments])
 
         assert control("read.wait_for_records", "topic=t", "isolation=read_committed") == 0
         (record,) = json.loads(capsys.readouterr().out)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memory_cluster import MemoryCluster
+from memory_cluster import MemoryCluster, keep_loading
 
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
@@ -417,7 +417,7 @@ def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> No
     _begin(cluster, T0)
     service = cluster.broker.coordinators.transactions
     assert [name for name, _ in service.entries()] == [ID]
-    service.host._hosted[7].loading = True
+    keep_loading(service.host, 7)
     with pytest.raises(ApiError) as caught:
         service.entries()
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from minibroker.kernel.http_limits import ConnectionLimit
+from minibroker.kernel import http_limits
 from minibroker.metrics.server import MetricsServer
 
 
 @pytest.fixture
-def server() -> Iterator[MetricsServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
     pytest.importorskip("prometheus_client")
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 2)
     started = MetricsServer(("127.0.0.1", 0), lambda: {1: []})
     yield started
     started.close()
 
 
 def test_silent_connections_do_not_keep_scrapes_out(server: MetricsServer) -> None:
-    server._server.connection_limit = ConnectionLimit(2)
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     for early in silent[:2]:
         assert early.recv(1) == b""

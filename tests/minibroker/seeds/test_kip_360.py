@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from memory_cluster import keep_loading
 from seed_client import ID, OK, SeedClient, produce_request
 
 from minibroker.kernel.deferred import Deferred
@@ -399,7 +400,7 @@ def test_the_check_needs_an_answer(start: Start, error: ErrorCode, code: ErrorCo
     elif error is ErrorCode.NOT_COORDINATOR:
         service.resigned(index)
     else:
-        service.host._hosted[index].loading = True
+        keep_loading(service.host, index)
     assert client.produce(zombie, 0).code == code
 
 

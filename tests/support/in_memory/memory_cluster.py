@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from manual_time import ManualTimers
@@ -13,6 +14,7 @@ from minibroker.broker.broker import Broker
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.cluster.cluster import BrokerSpec, Cluster
 from minibroker.config.settings import Settings
+from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor, InlineExecutor
@@ -28,6 +30,12 @@ from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 
 R = TypeVar("R", bound=Response)
+
+
+def keep_loading(host: CoordinatorHost[Any], index: int) -> None:
+    """A partition that cannot be read, whose coordinator stays in loading, as in Kafka."""
+    unreadable: Any = SimpleNamespace(topic=host.topic, index=index, has_log=True)
+    host.elected(unreadable, 0)
 
 
 class _Clock(BrokerClock):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from group_client import GroupClient
+from memory_cluster import keep_loading
 from sampling import thinned
 
 from minibroker.coordinators.groups.classic.states import GroupState
@@ -264,7 +265,7 @@ def test_without_verification_old_versions_are_believed(client: GroupClient) -> 
 @pytest.mark.parametrize("version", [0, 1, 2, 5])
 def test_a_loading_coordinator(client: GroupClient, version: int) -> None:
     host = client.broker.coordinators.groups.host
-    host._hosted[client.broker.coordinators.groups.partition_for("g")].loading = True
+    keep_loading(host, client.broker.coordinators.groups.partition_for("g"))
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE if version < 2 else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert client.commit_in_txn((1, 0), {T0: 1}, version=version) == [code]
 
