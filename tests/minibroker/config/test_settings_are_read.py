@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -20,18 +20,20 @@ from minibroker_storage.config import LogConfig
 PACKAGES = tuple(Path(package.__file__).parent for package in (minibroker, minibroker_storage) if package.__file__)
 
 
+_TEXT = re.compile(r'"([^"\n]+)"')
+_READ = re.compile(r"\.(\w+)\b(?!\s*=[^=])")
+
+
 @cache
 def words_of(packages: tuple[Path, ...]) -> tuple[set[str], set[str]]:
-    """Text constants of all modules, and names of attributes that are read."""
+    """Quoted texts of all modules, and names of attributes that are read."""
     texts: set[str] = set()
     attributes: set[str] = set()
     for package in packages:
         for path in package.rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    texts.add(node.value)
-                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    attributes.add(node.attr)
+            text = path.read_text(encoding="utf-8")
+            texts.update(_TEXT.findall(text))
+            attributes.update(_READ.findall(text))
     return texts, attributes
 
 
