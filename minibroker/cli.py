@@ -142,7 +142,7 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
         gc.enable()
 
     class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
+        def error(self, message: str) -> NoReturn:  # one line, as for every other mistake
             _, is_choice, rest = message.partition(_CHOICE)
             known = self._option_string_actions
             if message.startswith(_UNRECOGNIZED):

@@ -46,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class OutputLost(SystemExit):
-    """stdout takes nothing any more. A SystemExit, so that no command takes it for an error of its own files."""
+    """stdout takes nothing any more. A SystemExit, so that no command catches it as an OSError of its own files."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(EXIT_FAILED)
@@ -166,7 +166,8 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
             _SIGNALS.begin()
             code = command()
         finally:
-            # Here, where it can still be told; at the interpreter's end it would be 120 and Python's own words.
+            # Here, where the exit status and message are still ours; at the interpreter's end they would be 120 and
+            # Python's.
             if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
                 sys.stdout.flush()
     except OutputLost as lost:
@@ -187,7 +188,7 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
 
 
 def say_interrupted(number: int) -> None:
-    """One line, on a terminal in place of what the progress of the command left there."""
+    """One line, which on a terminal replaces the command's progress line."""
     said = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     start = "\r\033[K" if os.isatty(_STDERR) else ""
     with contextlib.suppress(OSError):
@@ -236,7 +237,7 @@ def _has_directory() -> bool:
 
 
 def _drop_output() -> None:
-    """stdout's file is the null device from now on: what is left in its buffer goes there."""
+    """From now on stdout writes to the null device, the rest of its buffer included."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, _STDOUT)

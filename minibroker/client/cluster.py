@@ -81,7 +81,7 @@ class ClusterClient:
         return self.security.connect(address, self.timeout)
 
     def ask(self, address: Address, request: Request, response: type[R], version: int) -> R:
-        """One request to one broker. A connection that was closed since the request before is made anew."""
+        """One request to one broker. A connection that was closed since the last request is opened again."""
         known = address in self._connections
         try:
             with self._connected(address) as connection:
@@ -206,7 +206,7 @@ class ClusterClient:
         self, ask: Callable[[], T], patience: float | None = None, *, final: tuple[type[Exception], ...] = ()
     ) -> T:
         """Call `ask` again while its error is retriable or a broker is away. final: errors that are raised at once.
-        Leaders are looked up anew each time."""
+        Leaders are looked up for each try."""
         deadline = time.monotonic() + (self.patience if patience is None else patience)
         raised: tuple[type[Exception], ...] = (LoginFailed, *final)
         while True:

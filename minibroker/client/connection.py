@@ -33,7 +33,7 @@ class NotConnected(ConnectionClosed):
 
 
 class NoResponse(BrokerFailed):
-    """Nothing came within the time that was allowed."""
+    """No answer within the allowed time."""
 
 
 class Throttled(BrokerFailed):

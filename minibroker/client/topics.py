@@ -53,8 +53,9 @@ class Span(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole batches, and what came with them. `aborted`: (producer id, first offset) of aborted transactions that
-    overlap, with read_committed only. `end`: high watermark, or with read_committed the last stable offset."""
+    """Complete batches and the partition's offsets from one Fetch response. `aborted`: (producer id, first offset) of
+    aborted transactions that overlap, with read_committed only. `end`: high watermark, or with read_committed the last
+    stable offset."""
 
     data: memoryview
     log_start_offset: int

@@ -54,7 +54,7 @@ _FIRST_STEP: Final = bytes(4)
 class SocketNetwork:
     """`minibroker.kernel.transport.Network` over sockets.
 
-    secret: what all nodes of the cluster know, and nothing else does.
+    secret: shared by all nodes of the cluster, and known to nothing else.
     random_bytes: as `secrets.token_bytes`.
     patience_ms: how long an answer is waited for (request.timeout.ms) of real time, and up to a sixth longer.
     proof_ms: how long a connection may take to prove itself.

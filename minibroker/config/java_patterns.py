@@ -134,7 +134,7 @@ def _unquoted(text: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent; each method leaves `at` behind what it has read."""
+    """Recursive descent; each method moves `at` past the text that it has read."""
 
     def __init__(self, characters: list[str]) -> None:
         self.characters = characters

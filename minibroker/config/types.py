@@ -61,8 +61,8 @@ class ConfigKey(NamedTuple):
     ``dynamic`` keys change while the broker runs.
 
     ``synonyms``: for a topic key the broker key that gives its default; for a broker key coarser keys that stand in
-    while it is unset. ``deviation``: why the default is not Kafka's. ``effect``: False for topic keys that are told and
-    remembered as Kafka does but change nothing here. ``refusal``: what is wrong with a text, None for nothing.
+    while it is unset. ``deviation``: why the default is not Kafka's. ``effect``: False for topic keys that are
+    described and stored as in Kafka but change nothing here. ``refusal``: what is wrong with a text, None for nothing.
     """
 
     name: str

@@ -133,7 +133,7 @@ class LiveState(LiveRows):
         led = None
         with suppress(ApiError):  # it is about to begin, or to be deleted
             led = broker.partition(topic.name, partition.index) if broker is not None else None
-        if led is not None and led.is_open:  # `log` would open it, which takes time, and makes files
+        if led is not None and led.is_open:  # `log` would open it, which takes time and creates files
             log = led.log
             row["start"], row["end"] = log.log_start_offset, log.log_end_offset
             row["stable"], row["high"] = log.last_stable_offset, log.high_watermark

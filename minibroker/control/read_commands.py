@@ -36,7 +36,7 @@ _SHOWN = 5
 
 
 class Readable(NamedTuple):
-    """What there is to look at."""
+    """What the commands read."""
 
     cluster: Cluster
     timers: Timers

@@ -1,4 +1,5 @@
-"""The command `minibroker trace`: what a broker and its clients say; `trace view` makes a page of what was saved."""
+"""The command `minibroker trace`: the requests and answers of a broker and its clients; `trace view` makes a page of a
+saved trace."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ stands for the quorum; a vote between controllers is not simulated.
 
 A request is served alone, in the order of arrival. It reads `state.ControllerState`, which holds the image, and makes
 a change: image, journal, then publishers, the brokers among them. The answer waits until the journal is synced. The
-image is replaced, never changed, so whoever has one can go on reading it. After a restart the journal gives the image
-back (`journal`; `kraft` reads a real Kafka's metadata log).
+image is replaced, never changed, so code that holds one can keep reading it. After a restart the journal gives the
+image back (`journal`; `kraft` reads a real Kafka's metadata log).
 
 What it decides, one module each: topics and their replicas, configs, features, ACLs, users; which brokers are alive
 (`heartbeats`: a broker is fenced when its session ends); who leads a partition and who is in sync (`elections`,

@@ -46,7 +46,7 @@ class ConfigControl:
     def __init__(self, state: ControllerState, executor: Executor, unknown_logger_operation: ErrorCode) -> None:
         self._state = state
         self._executor = executor
-        #: Values of `match` of the request being served whose patterns were looked at (`refusal_of_match`).
+        #: Values of `match` of the current request whose patterns are already checked (`refusal_of_match`).
         self._checked: dict[str, ConfigError | None] = {}
         self._unknown_logger_operation = unknown_logger_operation
 

@@ -65,7 +65,7 @@ def changed(partition: PartitionImage, wanted: Wanted) -> PartitionImage:
     )
     if after == partition:
         return partition
-    # A leader whose replicas were taken away begins a new epoch too, so that what they still send is refused.
+    # A leader that loses replicas begins a new epoch too, so that later requests of the removed ones are refused.
     lost_replica = any(node not in replicas for node in partition.replicas)
     epoch = partition.leader_epoch + (1 if leader != partition.leader or lost_replica else 0)
     return replace(after, leader_epoch=epoch, partition_epoch=partition.partition_epoch + 1)

@@ -278,7 +278,7 @@ class ReplicationControl:
 
 
 def _no_such_election(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Each partition is told that there is no such election; where none is named, not even that is looked at."""
+    """Each partition gets the error for an unknown election type; without partitions the type is not checked."""
     invalid, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
     results = [
         ElectLeadersResponse.ReplicaElectionResult(

@@ -69,7 +69,7 @@ class ScramControl:
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
         if not change.salted_password:  # a key that Java does not take
             return ErrorCode.UNKNOWN_SERVER_ERROR, None
-        if len(change.salt) < MIN_SALT_BYTES:  # nobody could log in with it
+        if len(change.salt) < MIN_SALT_BYTES:  # no client could log in with it
             return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"minibroker takes no salt below {MIN_SALT_BYTES} bytes"
         return None
 

@@ -118,7 +118,7 @@ class TopicControl:
         return None
 
     def _count(self, topic: m.CreateTopicsRequest.CreatableTopic) -> int:
-        """Partitions that it is to have; 0 where that is a refused number."""
+        """The requested number of partitions; 0 for an invalid number."""
         if topic.assignments:
             return len(topic.assignments)
         count = topic.num_partitions

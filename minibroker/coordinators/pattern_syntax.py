@@ -1,4 +1,4 @@
-"""The syntax of RE2 as far as `patterns` knows it: a pattern's text becomes a tree.
+"""Parses the part of RE2's syntax that `patterns` supports: a pattern's text becomes a tree.
 
 What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` and ``\\p{Greek}`` by category and
 script), groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. What is accepted, and what it matches,

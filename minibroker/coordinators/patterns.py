@@ -31,7 +31,7 @@ MOST_KEPT: Final = 10_000
 
 @dataclass(slots=True)
 class _Instruction:
-    """test: consume a character; op: an assertion; jumps: go on at each of them; none of these: the end."""
+    """test: consume a character; op: an assertion; jumps: continue at each of them; none of these: the end."""
 
     jumps: tuple[int, ...] = ()
     test: Test | None = None
@@ -200,7 +200,7 @@ class Pattern:
         for _ in range(low):
             again = len(self._program)
             self._emit(node)
-        if high < 0 < low:  # the last copy is the one that is repeated: a second one would double at each depth
+        if high < 0 < low:  # the last copy is repeated: copying it twice would double the instructions at each depth
             split = self._add(_Instruction())
             self._program[split].jumps = (again, split + 1)
             return

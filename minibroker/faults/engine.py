@@ -195,7 +195,7 @@ class FaultEngine:
         return rule
 
     def remove(self, number: int) -> SetRule:
-        """Take a rule away; connections it holds are closed."""
+        """Remove a rule; connections it holds are closed."""
         removed = self.get(number)
         del self.rules[number]
         removed.end()

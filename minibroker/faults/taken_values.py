@@ -32,7 +32,7 @@ def is_taken(value: object) -> bool:
 
 
 def filled(value: object, values: Mapping[str, Any]) -> Any:
-    """The value itself, or the one that a name such as ``$topic`` stands for. Raises KeyError where the request has
+    """The value itself, or the request's value for a name such as ``$topic``. Raises KeyError where the request has
     none, FaultError for an unknown name."""
     if not isinstance(value, str) or not is_taken(value):
         return value

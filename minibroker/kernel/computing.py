@@ -130,7 +130,7 @@ class Computing:
             self._under_way.pop()
 
     def raise_level(self, work: _Work) -> int | None:
-        """Let the work that runs go on in the next level; returns its steps. Raises TakesLong if that is taken."""
+        """Move the running work to the next level; returns its steps. Raises TakesLong if that is taken."""
         if len(self._under_way) > 1 and self._under_way[-2].level == work.level + 1:
             raise TakesLong(f"more than {_STEPS_AT_MOST[work.level]} steps")
         work.level += 1

@@ -18,7 +18,7 @@ _holders: Final[list[object]] = []
 
 @contextmanager
 def without_full_collections() -> Iterator[None]:
-    """Young objects are still looked at, so garbage that is made in the meantime is found.
+    """Young objects are still collected, so new garbage is found.
 
     Where brokers on two threads begin and end at the same time, one of them may see a full collection.
     """

@@ -61,7 +61,7 @@ class ConnectionLimit:
 
 
 class LimitedServer(http.server.ThreadingHTTPServer):
-    """At most MAX_CONNECTIONS. purpose: what it is for, in log lines."""
+    """At most MAX_CONNECTIONS. purpose: the server's name in log lines."""
 
     purpose = ""
     daemon_threads = True

@@ -22,8 +22,8 @@ class Refusal(NamedTuple):
 
     time_ms: broker clock.
     code: as sent, which older versions of an API get instead of a newer one.
-    subject: what it was about: a transactional id, a group, topic and partition.
-    reason: what was expected and what came.
+    subject: a transactional id, a group, or topic and partition.
+    reason: the expected and the received value.
     """
 
     time_ms: int
@@ -45,7 +45,7 @@ class Refusal(NamedTuple):
 class Refusals:
     """The last refusals of one broker, oldest first.
 
-    heard: told of the first refusal of a client's request whose refusals nothing hears yet, with the request's context.
+    heard: called with the request's context at the first refusal of a client's request that nothing records yet.
     """
 
     def __init__(self, kept: int = KEPT) -> None:

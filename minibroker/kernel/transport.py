@@ -62,7 +62,7 @@ class Network(Protocol):
 
 
 def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> Deferred[R]:
-    """Send and wait; checks that what came back is a `response`."""
+    """Send and wait; checks that the answer is a `response`."""
 
     def checked(answer: Response) -> R:
         if not isinstance(answer, response):

@@ -129,7 +129,7 @@ def _log(broker: Broker, partition: Partition, labels: dict[str, str], counted: 
 
 
 def _controller(cluster: Cluster, broker: Broker) -> Iterator[Sample]:
-    """As a node that is broker and controller has it: the active controller's are told by every broker."""
+    """As a node that is broker and controller has it: every broker shows the active controller's."""
     image = cluster.image
     partitions = [partition for topic in image.topics.values() for partition in topic.partitions]
     active = cluster.has_controller and image.controller_id == broker.node_id

@@ -48,7 +48,7 @@ class TimedOutCode(NamedTuple):
 RECOVERABLE_TIMED_OUT_CODES: Final = (
     # librdkafka (Produce up to v10, AddPartitionsToTxn v0, EndTxn v1) aborts and calls InitProducerId on 49 and 59; an
     # INVALID_PRODUCER_EPOCH in Produce ends it. Java (v11, v3, v4) aborts on that one; an abort must then succeed, and
-    # a commit's 49 would end it. It takes 120 without a bump, which 59 for its next AddPartitionsToTxn brings about.
+    # a commit's 49 would end it. On 120 it does not bump; 59 for its next AddPartitionsToTxn makes it bump.
     TimedOutCode(PRODUCE, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(PRODUCE, 11, None, ErrorCode.INVALID_PRODUCER_EPOCH),
     TimedOutCode(ADD_PARTITIONS_TO_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),

@@ -78,7 +78,7 @@ _PLACE = ("producer_id", "producer_epoch", "first_offset", "last_offset", "file"
 
 
 def finding_at(rule: str, row: Any, message: str, **otherwise: Any) -> Finding:
-    """A finding about a row, at the place that it names but for what is said otherwise."""
+    """A finding about a row, at the row's place unless `place` overrides it."""
     place = {name: getattr(row, name) for name in _PLACE if name in row._fields}
     if "offset" in row._fields:
         place["first_offset"] = row.offset

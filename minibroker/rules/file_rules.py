@@ -57,7 +57,7 @@ def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding
     """Where these files disagree with the log, which ends at offset `end`. `epochs_fall`: its own leader
     epochs do not hold together, so they are not held against the checkpoint."""
     if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):
-        end = r.EVERYTHING  # where it would end but for what is told of its last batches, is not known
+        end = r.EVERYTHING  # its end without the reported last batches is not known
     findings = _time_indexes(rows)
     if rows.epochs:
         findings += _epoch_checkpoint(rows, end, epochs_fall)

@@ -134,7 +134,7 @@ class _HistoryJudge:
             self._report("aborted-read", record.topic, record.partition, reason, copies[0].offset)
 
     def torn(self, sent: Iterable[Sent], places: Mapping[Hashable, Sequence[Seen]]) -> None:
-        """Transactions of unknown outcome: all of what was acknowledged, or nothing."""
+        """Transactions of unknown outcome: all acknowledged records are there, or none."""
         by_transaction: dict[Hashable, list[Sent]] = defaultdict(list)
         for record in sent:
             if record.transaction is not None and record.acknowledged and self._outcome(record) == UNKNOWN:
@@ -175,7 +175,7 @@ class _HistoryJudge:
 
 
 def judge_marks(marks: Iterable[Marks]) -> list[Finding]:
-    """Log start, last stable offset and high watermark as a reader saw them one after the other."""
+    """Log start, last stable offset and high watermark in the order in which a reader saw them."""
     findings = []
     last: dict[tuple[str, str, int], Marks] = {}
     for now in marks:

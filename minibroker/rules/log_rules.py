@@ -34,7 +34,7 @@ class LogVerdict(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Producer:
-    """A producer as Kafka's replay has it, with what the rules need beside."""
+    """A producer as Kafka's replay has it, with further fields for the rules."""
 
     epoch: int
     last_sequence: int
@@ -183,7 +183,7 @@ class _LogJudge:
         self._findings.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
 
     def _not_read(self, first: int, end: int) -> bool:
-        """Whether a batch of [first, end) could not be read, which is told by itself."""
+        """Whether a batch of [first, end) could not be read, which is a finding of its own."""
         return any(low < end and first <= high for low, high in self._unreadable)
 
     def _excused(self, first: int, end: int) -> bool:

@@ -1,9 +1,9 @@
 """When logs were read: what one of them may be held against another for.
 
-A cluster that runs writes on while its logs are read one after the other. A decision in `__transaction_state` is
-written before its markers, and its completion after them. So a marker must have its decision if `__transaction_state`
-was read after the partition, and a complete decision must have its marker if it was complete before the partition was
-read. What lies between is unknown, in both directions.
+A running cluster keeps writing while its logs are read in turn. A decision in `__transaction_state` is written before
+its markers, and its completion after them. So a marker must have its decision if `__transaction_state` was read after
+the partition, and a complete decision must have its marker if it was complete before the partition was read. What lies
+between is unknown, in both directions.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ def base_of(path: str) -> int:
 
 
 def index_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.LogFault]:
-    """The entries of a `.txnindex` file, or what is wrong with it. Opening a directory that was not closed makes those
-    of the segments above the recovery point anew (LogSegment.recover)."""
+    """The entries of a `.txnindex` file, or what is wrong with it. Opening a directory that was not closed rebuilds
+    those of the segments above the recovery point (LogSegment.recover)."""
     try:
         for entry in txn_index.TxnIndex.decode(data, base_of(path), path):
             yield r.AbortedTxn(
@@ -173,8 +173,8 @@ def epoch_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.EpochSta
 
 
 def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.LogFault]:
-    """What is wrong with the indexes of a file, whose log ends at offset `end`. What lies above the recovery point of a
-    directory that was not closed is made anew when the log is opened. What ends there may have got its last time entry
+    """What is wrong with the indexes of a file, whose log ends at offset `end`. Above the recovery point of a directory
+    that was not closed, the log rebuilds them when it is opened. What ends there may have got its last time entry
     since, which rolling and closing write and do not sync."""
     for claims, fault in faults:
         mended = not facts.clean and end >= facts.recovery_point
@@ -282,7 +282,7 @@ def batch_fault(
     if path.endswith(".log") and header.last_offset - base_of(path) > MAX_RELATIVE_OFFSET:
         reason = f"last offset {header.last_offset} does not fit a segment that begins at {base_of(path)}"
         return fault("offset-hole", reason, readable=True)
-    if header.record_count > header.last_offset_delta + 1:  # fewer is what compaction leaves: `Span.thinned`
+    if header.record_count > header.last_offset_delta + 1:  # compaction leaves fewer records: `Span.thinned`
         reason = f"{header.record_count} records at {header.last_offset_delta + 1} offsets"
         return fault("record-count", reason, readable=True)
     if depth != RECORDS or not header.record_count or header.is_control:
@@ -342,7 +342,7 @@ def coordinator_rows(
     try:
         records = decode_records(data, 0, header)
     except Malformed:
-        return  # told by batch_fault
+        return  # `batch_fault` reports it
     for record in records:
         key = None if record.key is None else bytes(record.key)
         decoded = coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))

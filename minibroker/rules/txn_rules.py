@@ -90,7 +90,7 @@ class _Pairing(NamedTuple):
 
 
 def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
-    """Whether there is a transaction log among these, and none that lost records."""
+    """Whether the transaction log is among these, and has lost no records."""
     logs = [fact for fact in facts if fact.log.topic == r.TRANSACTION_STATE]
     return bool(logs) and all(fact.whole for fact in logs)
 
@@ -619,8 +619,8 @@ class _TxnJudge:
         return "hanging-transaction", f"open for {waited / 1000:.0f} s, its timeout is {timeout / 1000:.0f} s"
 
     def plain(self, runs: Iterable[r.Run], by_place: Mapping[tuple[r.Log, int], Sequence[r.Transaction]]) -> None:
-        """Batches without the transactional bit. Producer ids of transactional ids are for nothing else, and no other
-        producer gets them. A marker alone says so too, unless all the ids are known."""
+        """Batches without the transactional bit. A transactional id's producer id belongs to no other producer. A
+        marker alone says so too, unless all the ids are known."""
         transactional = {
             producer_id
             for (_, producer_id), transactions in by_place.items()

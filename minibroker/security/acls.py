@@ -1,4 +1,5 @@
-"""Access control entries and what they allow, as Kafka's ``StandardAuthorizer`` decides (KIP-11, KIP-290, KIP-679)."""
+"""Access control entries, and whether they allow an operation, as in Kafka's ``StandardAuthorizer`` (KIP-11, KIP-290,
+KIP-679)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _NONCE = re.compile(r"(?:^|,)r=([^,]+)")
 
 
 class AuthenticationFailed(Exception):
-    """Wrong name, password or token; the text is sent to the client. reason: what was wrong with it, for who runs the
-    broker: a client is not told whether a user exists."""
+    """Wrong name, password or token; the text is sent to the client. reason: for the log and the trace only; a client
+    must not learn whether a user exists."""
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)

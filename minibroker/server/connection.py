@@ -27,7 +27,7 @@ log = get_logger(__name__)
 LARGE_FRAME_BYTES = 16 * 1024
 # Buffers are a multiple of this long, so that they serve for later requests that are a little larger.
 _ROUND_TO_BYTES = 16 * 1024
-# What is still taken from an event loop that goes on reading although it was told to pause.
+# Bytes that are still accepted from an event loop that keeps reading after pause_reading.
 _OVERRUN_BYTES = 64 * 1024
 _READ_BYTES = 512 * 1024
 """Bytes of a large frame read at once. libuv reads up to 32 times in a row as long as the buffer is filled: some 5
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # a large frame on its way in
         self._filled = 0
         self._size = 0
-        self._ready: bytearray | None = None  # a large frame that came whole while another request was parked
+        self._ready: bytearray | None = None  # a large frame that arrived whole while another request was parked
         self._large: bytearray | None = None  # the buffer of the large request that is being answered
         self._reserved = 0
         self._out: list[Buffer] = []
@@ -502,7 +502,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _refuse(self, reason: str) -> None:
-        # What was answered before is still sent; nothing after the broken bytes is looked at.
+        # Earlier answers are still sent; nothing after the broken bytes is decoded.
         self._say(reason)
         if self._out:
             self._flush()

@@ -86,7 +86,7 @@ class Minibroker(Embedded):
             )
             _check(self._options)  # at once, not only when started
         except ConfigError as error:
-            raise error.with_traceback(None) from None  # without the frames of what found it
+            raise error.with_traceback(None) from None  # without the frames of the check
         self._process = process
         super().__init__(record)
 

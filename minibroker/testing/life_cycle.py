@@ -57,7 +57,7 @@ class Embedded(Controlled):
 
     @property
     def bootstrap_servers(self) -> str:
-        """``HOST:PORT[,HOST:PORT…]`` of what runs; RuntimeError when it does not."""
+        """``HOST:PORT[,HOST:PORT…]`` of the running broker; RuntimeError when it does not run."""
         if not self._bootstrap_servers:
             raise RuntimeError(f"the {self._noun} is not running: use it in a with block, or call start()")
         return self._bootstrap_servers

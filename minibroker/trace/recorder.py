@@ -70,7 +70,7 @@ class Recorded:
         context.hear_refusals(self._reasons.append)
 
     def refused(self, refusal: Refusal) -> None:
-        """Add a reason that came before the recorder listened to the request's context."""
+        """Add a reason from before the recorder listened to the request's context."""
         self._reasons.append(refusal)
 
     def answered(self, response: Response | None, size: int) -> None:

@@ -18,7 +18,7 @@ _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|cla
 
 
 def page(trace: Trace, title: str) -> str:
-    """HTML that loads nothing: styles, script and exchanges are in it, and nothing else may run."""
+    """HTML that loads nothing: it contains styles, script and exchanges, and its policy forbids other scripts."""
     source = resources.files("minibroker.trace") / "page"
     style = page_style()
     # One module cannot import from another in a page that is a file, so they become one.

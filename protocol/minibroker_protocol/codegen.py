@@ -61,7 +61,8 @@ def _frame(trace: TracebackType | None, function: Any) -> tuple[int, dict[str, A
 
 
 def _field(fields: dict[int, list[tuple[str, int]]], line: int, smallest_rest: int) -> str:
-    """The field of a line that does not fit into the bytes left; the nearest line above that has fields counts."""
+    """The field that does not fit into the remaining bytes, from the nearest generated line at or above `line` that
+    reads fields."""
     while line > 0 and line not in fields:
         line -= 1
     candidates = fields.get(line) or [("?", 0)]

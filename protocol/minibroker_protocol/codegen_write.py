@@ -153,7 +153,7 @@ class _Writer:
         compact = self.shapes.compact(field)
         if kind.fixed:
             if kind.code == "16s":
-                # struct would cut or pad another length without a word.
+                # struct would silently cut or pad another length.
                 self.put(f"if len({value}) != 16: raise Broken('not 16 bytes')", [(path, 0)])
             self.run.append((value, kind.code, path))
         elif not kind.array and kind.struct is not None:

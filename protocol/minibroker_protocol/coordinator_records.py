@@ -270,7 +270,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Data, record_type=8, versions="0")
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Data, record_type=8, versions="0", flexible="0+"):
-    """Partitions a member owns or is to give up."""
+    """Partitions that a member owns or must revoke."""
 
     class TopicPartitions(Struct):
         topic_id: uuid

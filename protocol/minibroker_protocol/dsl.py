@@ -58,7 +58,7 @@ class Message(Versioned, base=True):
 
     @classmethod
     def decode_within(cls, most: int, buffer: Buffer, version: int, pos: int = 0) -> Self:
-        """`decode` of what builds no more than ``most`` bytes of objects. Raises ``LongMessage`` for what does."""
+        """`decode`, limited to ``most`` bytes of objects. Raises ``LongMessage`` for what does."""
         decoder = cls.__decoders__.get(version)
         if decoder is None:
             decoder = cls.decoder(version)

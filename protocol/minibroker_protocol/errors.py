@@ -203,7 +203,7 @@ INVALID_REQUEST_TEXT = (
 
 
 class ApiError(Exception):
-    """A refusal: the error code for the response, and in words why.
+    """A refusal: the error code for the response, and a message with the reason.
 
     ``record_errors`` holds ``(index of the record in its batch, message)`` where single records are to blame
     (Produce, KIP-467).

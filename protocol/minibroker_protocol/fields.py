@@ -41,7 +41,7 @@ def as_int64(value: int) -> int:
 
 
 class Field:
-    """One field of a message: its name, annotation (as text) and what ``f`` said about it.
+    """One field of a message: its name, annotation (as text) and the arguments of ``f``.
 
     ``versions``, ``nullable`` and ``tagged`` are inclusive ``(low, high)`` ranges of message versions, or None.
     ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle``, ``answers`` and ``secret`` say what the value

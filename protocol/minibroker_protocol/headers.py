@@ -86,7 +86,7 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> Response:
-    """The response in a frame without its size, whose correlation id is not looked at. Raises ``Malformed``."""
+    """The response in a frame without its size; the correlation id is not checked. Raises ``Malformed``."""
     response: Response = APIS[api_key]["response"].decode(
         frame, version, len(encode_response_header(api_key, version, 0))
     )

@@ -115,7 +115,7 @@ def lists_about(message: type[Struct], kind: type[Struct], entities: tuple[str, 
 
 @cache
 def entities_of(kind: type[Struct]) -> tuple[str, ...]:
-    """What a struct is about. Lists of plain values are what it has, not what it is about."""
+    """What a struct is about. Lists of plain values are not counted: they are fields of a struct, not its items."""
     return tuple(field.entity for field in naming(kind) if field.entity is not None)
 
 

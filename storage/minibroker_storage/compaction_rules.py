@@ -32,7 +32,7 @@ _CODEC_AND_HORIZON = 0x07 | 0x40
 
 
 class OffsetMap:
-    """The latest offset of each key in the dirty part; `latest` is the last offset looked at, -1 for none.
+    """The latest offset of each key in the dirty part; `latest` is the last offset read, -1 for none.
 
     Refuses keys once `max_bytes` are used: the rest of the dirty part then waits for the next round.
     """

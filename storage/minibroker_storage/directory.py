@@ -202,7 +202,8 @@ class DataDirectory:
         now_ms: int,
         topic_id: bytes = NO_TOPIC_ID,
     ) -> PartitionLog:
-        """The partition's log, with what the checkpoints say of it. Raises ApiError like :meth:`PartitionLog.open`."""
+        """The partition's log, opened with the offsets of the checkpoint files. Raises ApiError like
+        :meth:`PartitionLog.open`."""
         key = (topic, partition)
         opened = PartitionLog.open(
             self.disk,
@@ -458,7 +459,7 @@ def _write_identity(disk: Disk, meta: Mapping[str, str]) -> None:
 
 
 def properties_of(data: bytes) -> dict[str, str]:
-    """The keys and values of a Java properties file as simple as Kafka writes it: no escapes, no continued lines."""
+    """The keys and values of a Java properties file in the subset that Kafka writes: no escapes, no continued lines."""
     lines = (line.strip() for line in data.decode("latin-1").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -430,7 +430,7 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> int:
-        """Exclusive end of what survives a power cut."""
+        """Exclusive end of the records that survive a power loss."""
         return self.files.recovery_point
 
     @property

@@ -162,8 +162,8 @@ def _with_causes(
 
 
 def may_be_of_a_copy(reader: DirectoryReader, earlier: str, later: str) -> bool:
-    """Whether a copy of a running broker may have taken the file `earlier` before `later`: whoever keeps the files'
-    times and whoever does not, it is not newer."""
+    """Whether a copy of a running broker may have taken the file `earlier` before `later`: it is not newer, whether or
+    not the tool keeps file times."""
     before, after = reader.modified_ms(earlier), reader.modified_ms(later)
     return before is not None and after is not None and before <= after <= before + APART_MS
 

@@ -1,8 +1,8 @@
 """Files and directories in places that other users may write to: the system's temporary directory, a shared cache.
 
-Another user can put a link, a pipe or a directory of their own where this process expects its own. Each function
-looks at what it has opened: no link is followed, the owner is this process's user, the directories have mode 0700.
-Windows has neither owners in this sense nor ``O_NOFOLLOW``; its temporary directory belongs to one user.
+Another user can put a link, a pipe or a directory of their own where this process expects its own. Each function checks
+the opened file: no link is followed, the owner is this process's user, the directories have mode 0700. Windows has
+neither owners in this sense nor ``O_NOFOLLOW``; its temporary directory belongs to one user.
 """
 
 from __future__ import annotations

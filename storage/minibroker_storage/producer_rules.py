@@ -1,4 +1,4 @@
-"""The part of a semantics that the partition log needs: named behaviours, nothing else."""
+"""The named behaviours of a semantics that the partition log needs."""
 
 from typing import Literal, NamedTuple
 

@@ -382,7 +382,7 @@ class Segment:
             self._torn = False
 
     def seal(self) -> None:
-        """For a roll and for closing: adds the last time index entry, writes the index files, closes the handles."""
+        """Add the last time index entry, write the index files and close the handles, for a roll or at close."""
         self.take_off_leftovers()
         self.finish_time_index()
         self.save_indexes()

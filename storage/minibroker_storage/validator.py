@@ -109,7 +109,7 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
     if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
         header = _parsed(records)
-        if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; anything else is looked at below
+        if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; the others are handled below
             if api_version < _FIRST_VERSION_WITH_ZSTD:
                 _refuse_codec(header, api_version)
             return header
@@ -138,7 +138,7 @@ def _parsed(records: Buffer) -> BatchHeader:
 
 
 def _refuse_codec(header: BatchHeader, api_version: int) -> None:
-    """Before version 7 the codec is looked at with the request, later with the log."""
+    """Before version 7 the codec is checked with the request, later with the log."""
     if header.compression > Compression.ZSTD:
         raise _unassigned(header)
     if header.compression == Compression.ZSTD:

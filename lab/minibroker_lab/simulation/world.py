@@ -63,7 +63,7 @@ QUIET_MS = 60_000.0
 
 
 class Coverage(Protocol):
-    """Counts in a world's history what its brokers came through."""
+    """Counts the events of a world's brokers in its history."""
 
     def served(self, node_id: int, request: Request) -> None:
         """A broker takes up a client's request."""

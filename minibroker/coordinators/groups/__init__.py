@@ -13,7 +13,7 @@ A group lives in one partition of ``__consumer_offsets`` (`shard`). There are tw
 
 Records are replayed at the append and the answer is held until they are durable (Kafka's CoordinatorRuntime). What a
 refused append undoes is in `classic.effects` and `consumer.effects`. Timers of sessions and rebalances are in memory,
-in real time, and begin anew with a reload.
+in real time, and restart with a reload.
 
 What can go wrong: a member whose session ends is removed and its generation is over, so its commit is refused
 (ILLEGAL_GENERATION, STALE_MEMBER_EPOCH), with transactional offsets too (KIP-447); a group changes its kind when its

@@ -92,7 +92,7 @@ class Environment:
     aside: Callable[[Callable[[], Any]], Deferred[Any]]
 
     def config_of(self, group_id: str) -> GroupConfig:
-        """The settings with what was set for this group."""
+        """The settings, with this group's own configs applied."""
         config, overrides = self.config(), self.image().configs_of(ConfigResourceType.GROUP, group_id)
         return with_overrides(config, overrides) if overrides else config
 

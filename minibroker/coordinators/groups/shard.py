@@ -226,7 +226,7 @@ class GroupShard:
                 group.state = GroupState.DEAD
                 del self.groups[group_id]
         elif self._live and isinstance(group, ClassicGroup):
-            group.persisted = value  # the members in memory are ahead of what was written about them
+            group.persisted = value  # the members in memory are ahead of the group's record
         else:
             forming = self.consumers.forming.pop(group_id, None)
             self.groups[group_id] = forming or ClassicGroup.from_value(group_id, value, self.env.now_ms())
@@ -238,7 +238,7 @@ class GroupShard:
             self.consumers.forming[pending.classic.group_id] = pending.classic
 
     def refused(self, pending: Pending, code: ErrorCode) -> None:
-        """The append of what was noted was refused: answer who waits for it, and undo what is in memory alone."""
+        """The append of a noted decision was refused: answer its waiting requests, and undo what only memory has."""
         match pending:
             case AssignmentWritten():
                 self._membership.assignment_refused(pending, code)

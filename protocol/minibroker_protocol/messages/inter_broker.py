@@ -56,7 +56,7 @@ class AlterPartitionResponse(Response, key=56, versions="2-3", flexible="0+"):
 
 
 class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
-    """A broker tells the controller that it lives, and how far it knows the metadata (KIP-631)."""
+    """A broker's heartbeat to the controller, with the metadata offset that it has applied (KIP-631)."""
 
     broker_id: int32 = f(entity="brokerId")
     broker_epoch: int64 = f(default=-1)

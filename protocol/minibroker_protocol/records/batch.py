@@ -158,7 +158,7 @@ class BatchHeader:
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`. The batch's end need not be in the buffer; its checksum is not looked at.
+    """The header at `pos`. The batch's end need not be in the buffer; its checksum is not checked.
 
     A message of magic 0 or 1 is one record at its offset. With a codec that is the last of those in it, whose number is
     known to `whole_header`. Raises CorruptBatch for fewer bytes than a header or an impossible length.

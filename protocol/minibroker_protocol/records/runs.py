@@ -91,7 +91,7 @@ def equal_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: in
 
 
 def _shape(data: bytes, start: int, index: int) -> _Shape | None:
-    """The layout of one record; None when it does not add up or is none that runs are looked for in.
+    """The layout of one record; None when its lengths are inconsistent or runs of it are not worth looking for.
 
     Raises IndexError and InvalidRecords for broken bytes.
     """

@@ -277,7 +277,7 @@ class _Walking:
         return walk.ended_early
 
     def one_by_one(self, limit: int) -> None:
-        """Go on to record number `limit`, one after the other."""
+        """Walk record by record up to number `limit`."""
         data, p, low, high, null_keys = self.data, self.position, self.low, self.high, self.null_keys
         best, best_index = self.best, self.best_index
         one_byte, longer, end = _ONE_BYTE, _LONGER, len(data)
@@ -469,7 +469,7 @@ def longer_than(limit: int, data: bytes, header: BatchHeader, pace: Pace = UNHUR
 
 
 def each_timestamp(buf: Buffer, pos: int, header: BatchHeader, pace: Pace = UNHURRIED) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of every record of the batch at `pos`; nothing else of them is looked at or kept.
+    """(offset, timestamp in ms) of every record of the batch at `pos`; nothing else is decoded.
 
     Raises as `each_delta` and `records_payload` do.
     """

@@ -1,7 +1,7 @@
 """What a classic group's decisions leave to do: noted before the append, performed after it, undone if it is refused.
 
-Records of groups are replayed at the append, before they are durable. What a refused append leaves behind is therefore
-said here, for each kind of decision that does more than write records.
+Records of groups are replayed at the append, before they are durable. This module therefore says, for each kind of
+decision that does more than write records, what a refused append leaves behind.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Subscribed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is to be matched: expressions, for whose client."""
+    """The expressions to match, and the client whose rights decide which topics they see."""
 
     group_id: str
     expressions: frozenset[str]

@@ -276,12 +276,12 @@ class ConsumerGroup:
         for assigned in (member.assigned, member.pending_revocation):
             for topic_id, epochs in assigned.items():
                 for partition in epochs:
-                    # In a compacted log the next owner's record can come before the one that took it away.
+                    # In a compacted log the next owner's record can precede the one that revokes the partition.
                     if self.owners.get((topic_id, partition)) == member.member_id:
                         del self.owners[topic_id, partition]
 
     def durable(self) -> dict[str, object]:
-        """Everything that came from records, for comparing two groups."""
+        """All state that records hold, to compare two groups."""
         return {
             "epochs": (self.group_epoch, self.metadata_hash, self.target_epoch),
             "members": dict(self.members),

@@ -64,8 +64,8 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> ApiError:
 def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
     """The group with its members under the other protocol, and the records that make it so.
 
-    Members that wait in a rebalance are sent back to join anew. Raises GROUP_ID_NOT_FOUND when what the members said
-    cannot be read.
+    Members that wait in a rebalance are answered with an error on which they join again. Raises GROUP_ID_NOT_FOUND when
+    a member's subscription or assignment cannot be read.
     """
     image = env.image()
     epoch = group.generation_id

@@ -173,7 +173,7 @@ class HeartbeatDecisions:
     def follow(
         self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned
     ) -> tuple[int, ConsumerMember]:
-        """Move group epoch, target and the member's assignment as far as they go now: (target epoch, member)."""
+        """Advance the group epoch, the target and the member's assignment: (target epoch, member)."""
         group = change.group
         if updated != member or (updated.member_id not in group.members and not change.records):
             change.records.append(records.member_metadata(group.group_id, updated))
@@ -234,7 +234,7 @@ class HeartbeatDecisions:
         return [*others, updated]
 
     def _retarget(self, change: Change, updated: ConsumerMember, epoch: int) -> tuple[int, Target]:
-        """The target for the group's epoch, computed anew when it is older; the member's part of it."""
+        """The member's part of the target for the group's epoch, which is computed again when the target is older."""
         group = change.group
         if epoch <= group.target_epoch or group.group_id in self._held:
             return group.target_epoch, self._target_of(group, updated)
@@ -274,7 +274,7 @@ class HeartbeatDecisions:
 
     @staticmethod
     def _target_of(group: ConsumerGroup, member: ConsumerMember) -> Target:
-        """A static member that came back has the target of its former self."""
+        """A static member that rejoins gets the target of the member it replaces."""
         if member.member_id in group.targets:
             return group.targets[member.member_id]
         before = group.static_member(member.instance_id)
@@ -416,7 +416,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
 
 
 def _updated(member: ConsumerMember, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    """The member with what the request says; null fields say nothing."""
+    """The member with the fields of the request; a null field leaves the old value."""
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     return replace(

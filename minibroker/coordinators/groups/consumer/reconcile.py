@@ -50,7 +50,7 @@ def reconcile(
 
 
 def _within(member: ConsumerMember, topic_ids: frozenset[bytes], owned: Owned) -> ConsumerMember:
-    """The member without partitions of other topics; what it has in its hands of them it has to give up first."""
+    """The member without partitions of other topics; those that it still owns it must revoke first."""
     gone = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in topic_ids}
     if not gone:
         return member
