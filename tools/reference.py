@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -177,14 +178,22 @@ def _setting(key: ConfigKey) -> str:
 
 def judge_codes_table() -> str:
     """The error codes that a search draws."""
-    from minibroker_lab.judge.draw import APPLIED, REFUSED
+    from minibroker_lab.judge.draw import APPLIED, DENIED, REFUSED
 
-    rows = [(api, codes, APPLIED.get(api, ())) for api, codes in REFUSED.items()]
-    lines = ["| API | without the change | after the change |", "|---|---|---|"]
-    lines += [
-        f"| {api} | {', '.join(map(str, before))} | {', '.join(map(str, after))} |" for api, before, after in rows
-    ]
+    lines = ["| API | without the change | after the change | for good |", "|---|---|---|---|"]
+    for api in REFUSED:
+        cells = (", ".join(map(str, codes.get(api, ()))) for codes in (REFUSED, APPLIED, DENIED))
+        lines.append(f"| {' | '.join((api, *cells))} |")
     return "\n".join(lines) + "\n"
+
+
+def judge_readers_table() -> str:
+    """The topics for consumers."""
+    from minibroker_lab.judge.readers import unpack
+
+    with tempfile.TemporaryDirectory() as place:
+        rows = [f"| `{topic.name}` | {topic.about} |" for topic in unpack(Path(place))]
+    return "\n".join(["| topic | what it has |", "|---|---|", *rows]) + "\n"
 
 
 def judge_scripts_table() -> str:
@@ -228,6 +237,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "deviations": deviations_table,
     "fault-actions": fault_actions,
     "judge-codes": judge_codes_table,
+    "judge-readers": judge_readers_table,
     "judge-scripts": judge_scripts_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from judge_page import PAGE, SEMANTICS, columns, kept, table
-from judged_applications import CLIENTS, OLD, command, hold, release
+from judged_applications import CLIENTS, OLD, command, hold, reads_right, release
 from judged_loops import MISTAKES, find, stay_silent
 
 from minibroker.cli import main
@@ -81,6 +81,12 @@ def test_a_mistake_in_a_loop_is_found(tmp_path: Path, mistake: str) -> None:
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(tmp_path: Path) -> None:
     stay_silent([sys.executable, str(LOOP), "right"], tmp_path, repeat=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", MODULES)
+def test_consumers_read_what_is_committed(client: str) -> None:
+    reads_right([sys.executable, str(LOOP.with_name("read_client.py")), client])
 
 
 @pytest.mark.slow

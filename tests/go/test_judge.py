@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judged_applications import GO, SHORT, command, hold
+from judged_applications import GO, SHORT, command, hold, reads_right
 from judged_loops import FREQUENT, QUICK, find, stay_silent
 from toolchain import Unavailable, go_program
 
@@ -38,3 +38,13 @@ def test_a_mistake_in_a_loop_is_found(loop: str, tmp_path: Path, mistake: str) -
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(loop: str, tmp_path: Path) -> None:
     stay_silent([loop, "right"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", GO)
+def test_a_consumer_reads_what_is_committed(tmp_path: Path, client: str) -> None:
+    try:
+        program = go_program("./reader", tmp_path)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    reads_right([program, client])

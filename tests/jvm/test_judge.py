@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judged_applications import JAVA, SHORT, command, hold
+from judged_applications import JAVA, SHORT, command, hold, reads_right
 from judged_loops import FREQUENT, QUICK, find, stay_silent
 from jvm import NEWEST, java_command
 from toolchain import Unavailable
@@ -33,3 +33,8 @@ def test_a_mistake_in_a_loop_is_found(programs: Path, tmp_path: Path, mistake: s
 @pytest.mark.slow
 def test_the_right_loop_is_never_broken(programs: Path, tmp_path: Path) -> None:
     stay_silent(loop(programs, "right"), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_consumer_reads_what_is_committed(programs: Path) -> None:
+    reads_right(java_command("ReadTopic", extra=(programs,), release=NEWEST))

@@ -27,6 +27,7 @@ from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.kip890 import NO, YES, answer, late_scripts
 from minibroker_lab.judge.kip890 import table as late_table
 from minibroker_lab.judge.lineage import lineage_of
+from minibroker_lab.judge.readers import TOPIC, judge_readers
 from minibroker_lab.judge.report import (
     BROKEN,
     HELD,
@@ -70,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--preset", choices=[KIP890], help="kip890: whether a late request acts on the next transaction of the command"
+    )
+    parser.add_argument(
+        "--readers",
+        action="store_true",
+        help=f"whether a consumer prints OFFSET VALUE of the records that read_committed promises of the topic {TOPIC}",
     )
     parser.add_argument(
         "--history", metavar="FILE", help="the client's history, as JSON lines (default: $MINIBROKER_HISTORY)"
@@ -127,6 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
     verdicts: list[Judged] = []
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
+        if arguments.readers:
+            return _readers(arguments)
         if arguments.search:
             return _search(arguments, started)
         if arguments.minutes or arguments.runs:
@@ -161,6 +169,29 @@ def run(arguments: argparse.Namespace) -> int:
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return _held(arguments, met) if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _readers(arguments: argparse.Namespace) -> int:
+    """A consumer on topics that are there."""
+    options = vars(arguments)
+    others = (
+        "script",
+        "kills",
+        "preset",
+        "history",
+        "lineage",
+        "topic",
+        "report",
+        "traces",
+        "search",
+        "minutes",
+        "runs",
+    )
+    for name in others:
+        if options[name]:
+            raise ScriptError(f"--readers has topics of its own, and no failures: leave out --{name}")
+    config = dict(parse_assignment(text) for text in arguments.config)
+    return judge_readers(arguments.command, arguments.timeout, config)
 
 
 def _late(verdicts: list[Judged], outcomes: list[str]) -> int:
@@ -239,7 +270,7 @@ def _names(given: list[str], *, calm: bool) -> list[str]:
 def _task(arguments: argparse.Namespace) -> Task:
     broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
     # Requests are counted by the run without failures: what the broker refuses for a moment would be counted too.
-    config = {"minibroker.not.yet.answers": "false"} if arguments.preset else {}
+    config = {"minibroker.not.yet.answers": "false"} if arguments.preset or arguments.search else {}
     config |= dict(parse_assignment(text) for text in arguments.config)
     try:
         lineage = [lineage_of(text, arguments.lineage_key) for text in arguments.lineage]

@@ -89,6 +89,12 @@ APPLIED: Final = {
 }
 """API → error codes for a request that may have been applied: the append timed out, or the broker lost the partition
 before its answer."""
+DENIED: Final = {
+    "Produce": (Code("TOPIC_AUTHORIZATION_FAILED"), Code("MESSAGE_TOO_LARGE")),
+    "TxnOffsetCommit": (Code("GROUP_AUTHORIZATION_FAILED"),),
+    "OffsetCommit": (Code("GROUP_AUTHORIZATION_FAILED"),),
+}
+"""API → error codes for a request that is refused for good: the client may not, or the record is too large."""
 _CORE: Final = (
     "Produce",
     "InitProducerId",
@@ -143,8 +149,21 @@ def draw(seed: int, seen: Footprint) -> Script:
 def _fault(random: Random, seen: Footprint) -> list[Fault]:
     """A fault, and the faults that it needs."""
     apis = list(seen.versions)
-    api = random.choices(apis, [4 if one in _CORE else 1 for one in apis])[0]
-    kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed, _killed]
+    api = random.choices(apis, [_weight(name, seen) for name in apis])[0]
+    kinds = [
+        _network,
+        _network,
+        _held,
+        _held,
+        _refused,
+        _refused,
+        _applied,
+        _changed,
+        _changed,
+        _killed,
+        _killed,
+        _denied,
+    ]
     while True:
         fault = random.choice(kinds)(random, api, seen)
         if fault is not None:
@@ -156,16 +175,18 @@ def _fault(random: Random, seen: Footprint) -> list[Fault]:
     return [{"api": api, **fault}, *with_it]
 
 
+def _weight(api: str, seen: Footprint) -> int:
+    """The exactly-once path is drawn most: what it commits, and the input of an application that commits offsets."""
+    consumes = bool({"OffsetCommit", "TxnOffsetCommit"} & set(seen.core))
+    return 4 if api in _CORE or (api == "Fetch" and consumes) else 1
+
+
 def _network(random: Random, api: str, seen: Footprint) -> Fault | None:
     delayed = {"name": "delay", "ms": random.choice(_DELAYS_MS), "when": random.choice(("before", "after"))}
-    actions: list[Fault] = [
-        {"name": "drop_reply"},
-        {"name": "drop_reply", "close": False},
-        {"name": "reset"},
-        {"name": "close"},
-        {"name": "truncate"},
-        delayed,
-    ]
+    lost: list[Fault] = [{"name": "drop_reply"}, {"name": "drop_reply", "close": False}]
+    others: list[Fault] = [{"name": "reset"}, {"name": "close"}, {"name": "truncate"}, delayed]
+    # What was done and is not known to be done: applications go wrong here.
+    actions = lost + others if api not in _CORE else 2 * lost + others
     return {"action": random.choice(actions), "times": random.randint(1, 2)}
 
 
@@ -218,6 +239,10 @@ def _refused(random: Random, api: str, seen: Footprint) -> Fault | None:
 
 def _applied(random: Random, api: str, seen: Footprint) -> Fault | None:
     return _error(random, api, seen, "apply_then_error", APPLIED.get(api, ()))
+
+
+def _denied(random: Random, api: str, seen: Footprint) -> Fault | None:
+    return _error(random, api, seen, "error", DENIED.get(api, ()))
 
 
 def _error(random: Random, api: str, seen: Footprint, name: str, codes: Sequence[Code]) -> Fault | None:

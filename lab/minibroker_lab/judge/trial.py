@@ -25,6 +25,9 @@ _CONFIG = {
     "log.retention.ms": "-1",
     # An application that cannot wait would fail on Kafka.
     "minibroker.not.yet.answers": "true",
+    # Fifty partitions of each take longer to make than most applications run.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
 }
 
 

@@ -115,6 +115,27 @@ def test_a_search_kills_the_client_too() -> None:
     assert named > len(drawn) / 8
 
 
+LOOP = Footprint([*CORE, "TxnOffsetCommit", "OffsetCommit"], {**NEW, "TxnOffsetCommit": 5, "OffsetCommit": 9}, NAMED)
+
+
+def share(*signs: str) -> float:
+    """Of the scripts for an application that commits offsets, those with a failure that has all these in its file."""
+    files = [as_toml(script).split("[[fault]]") for script in scripts(LOOP)]
+    return sum(any(all(sign in fault for sign in signs) for fault in every) for every in files) / len(files)
+
+
+def test_a_search_draws_most_what_an_application_meets_on_its_exactly_once_path() -> None:
+    """What finds the mistakes of users, each in a share of the scripts that a search of minutes comes to."""
+    assert share("restart_client") > 0.15
+    assert share('"TOPIC_AUTHORIZATION_FAILED"') + share('"MESSAGE_TOO_LARGE"') > 0.02
+    assert share('"GROUP_AUTHORIZATION_FAILED"') > 0.02
+    assert share('"EndTxn"', '"drop_reply"') > 0.01
+    assert share("append_aborted") > 0.02
+    without = [draw(seed, Footprint(CORE, NEW, NAMED)) for seed in SEEDS]
+    fetches = sum('"Fetch"' in as_toml(script) for script in without) / len(without)
+    assert share('"Fetch"') > 1.5 * fetches
+
+
 def planted(script: Script) -> Judged:
     """What a client would come to that sends again, as something new, when an answer to EndTxn was lost twice."""
     broken = any(

@@ -103,5 +103,10 @@ def hold(argv: Sequence[str], scripts: Sequence[str]) -> None:
     assert [row for row in by_script.values() if row["verdict"] != "held"] == []
 
 
+def reads_right(argv: Sequence[str]) -> None:
+    """Assert that a consumer prints exactly what read_committed promises of the topics of `judge --readers`."""
+    assert main(["judge", "--readers", "--timeout", "60", "--", *argv]) == 0
+
+
 SHORT = ("lost-produce-replies", "timeout-mid-transaction")
 """What the tiers of other languages ask on every run; all scripts are for docs/how-to/judge.md."""

@@ -12,7 +12,7 @@ import io
 import sys
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,12 @@ class Wire:
     def send(self, name: str, producer: Producer, sequence: int, topic: str, partition: int, count: int = 3) -> None:
         """Transactional records; the partition joins the transaction by it (KIP-890)."""
         records = [Record(n, time.time_ns() // 1_000_000, b"k%d" % n, b"v") for n in range(count)]
+        self.append(name, producer, sequence, topic, partition, records)
+
+    def append(
+        self, name: str, producer: Producer, sequence: int, topic: str, partition: int, records: Sequence[Record]
+    ) -> None:
+        """One transactional batch."""
         batch = build_batch(
             records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, transactional=True
         )
@@ -99,7 +105,7 @@ class Wire:
         request = m.EndTxnRequest(
             transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=commit
         )
-        while (answer := self.call(request, 5)).error_code == 51:
+        while (answer := self.call(request, 5)).error_code in (14, 15, 16, 51):
             time.sleep(0.02)
         assert not answer.error_code, answer
         return answer.producer_id, answer.producer_epoch
