@@ -312,6 +312,8 @@ class PartitionLog:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Sets the high watermark, clamped to the log; True when it or the last stable offset moved."""
+        # A follower hears its leader's, which may lie past what it has fetched, or below a log start that DeleteRecords
+        # has moved (UnifiedLog.updateHighWatermark).
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         if offset < self.log_start_offset:
@@ -377,10 +379,12 @@ class PartitionLog:
 
         Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION on a topic that is only compacted.
         """
+        # As Partition.deleteRecordsOnLeader: the latest record of a key must not go.
         if self.config.compacts and not self.config.deletes:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.topic} is compacted and its records are not deleted")
         if offset == -1:
             offset = self.high_watermark
+        # Records above it may still be truncated, so that the log start would lie past the end of a new leader's log.
         if offset < 0 or offset > self.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {self.high_watermark}")
         self.advance_log_start(offset)

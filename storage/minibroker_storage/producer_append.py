@@ -62,10 +62,14 @@ def check_data(
     verification: VerificationEntry | None,
 ) -> None:
     """Raise ApiError when a data batch may not follow `entry`: epoch, then sequence, then transaction."""
+    # A follower takes what its leader has accepted: ProducerAppendInfo.checkProducerEpoch only warns then.
     if origin is not Origin.REPLICATION:
         check_epoch(append.producer_id, append.epoch, entry)
+        # Coordinators write transactional offsets without sequences (AppendOrigin.COORDINATOR).
         if origin is Origin.CLIENT:
             _check_sequence(append.epoch, first_sequence, entry, rules, verification)
+    # Inside a transaction such a batch would be visible at once, whatever the marker says
+    # (ProducerAppendInfo.appendDataBatch).
     if entry is not None and entry.current_txn_first_offset != NO_OFFSET and not append.transactional:
         raise ApiError(
             ErrorCode.INVALID_TXN_STATE,
@@ -88,6 +92,7 @@ def _check_sequence(
     if verification is not None:
         _check_waiting(epoch, first, entry, rules, verification)
     if entry is None:
+        # The state may have expired or been deleted with the records, so Kafka accepts any first sequence (KAFKA-5793).
         if first != 0 and rules.unknown_producer_sequence != "accept":
             raise _unknown_producer(epoch, first, None)
         return
@@ -96,9 +101,11 @@ def _check_sequence(
         # Epoch -1 is no epoch: Kafka then accepts any sequence.
         if first == expected or entry.epoch == NO_EPOCH:
             return
+        # Sequences wrap at 2^31 (DefaultRecordBatch.incrementSequence): the shorter way around says which is behind.
         stale = (first - expected) & _SEQUENCE_MASK >= _HALF_OF_SEQUENCES
         code = rules.stale_sequence_error if stale else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         raise ApiError(code, _expected(expected, first, epoch, entry))
+    # A client that bumps its epoch starts its sequences again at 0 (KIP-360).
     if first == 0:
         return
     known_epoch = entry.epoch == epoch
@@ -114,10 +121,13 @@ def _check_waiting(
     epoch: int, first: int, entry: ProducerEntry | None, rules: ProducerRules, verification: VerificationEntry
 ) -> None:
     """The two rules of a verification under way: a new epoch's first sequence is 0, and batches keep their order."""
+    # Transactions of transaction.version 2 have an epoch each, so their first batch on a partition has sequence 0; an
+    # older client's may continue (KIP-890).
     if verification.supports_epoch_bump and first != 0 and (entry is None or not entry.batches):
         if rules.unknown_producer_sequence == "unknown_producer_id":
             raise _unknown_producer(epoch, first, entry)
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _expected(0, first, epoch, entry))
+    # The batch would be written before the one that waits, which then is out of order for good (KIP-890, part 1).
     if first > verification.lowest_sequence:
         if rules.waiting_sequence_check == "unless_in_sequence" and _in_sequence(epoch, first, entry):
             return
@@ -176,6 +186,7 @@ def check_marker(
 
 
 def _check_bumped(append: ProducerAppend, entry: ProducerEntry, transaction_version: int) -> None:
+    # At the last epoch there is none above: the transaction after it has another producer id.
     repeated = entry.current_txn_first_offset == NO_OFFSET or append.epoch == MAX_EPOCH
     if transaction_version >= 2 and append.epoch == entry.epoch and not repeated:
         raise ApiError(

@@ -168,6 +168,8 @@ class ProducerStateManager:
 
     def _complete(self, producer_id: int, first_offset: int, marker: ProducerAppend) -> CompletedTxn:
         others = (first for first, owner in self._open.items() if owner != producer_id)
+        # What the abort index stores as last stable offset: a reader need not look further than it for aborted
+        # transactions (TransactionIndex.collectAbortedTxns).
         stable = next(others, marker.offset + 1)
         self._open.pop(first_offset, None)
         self._finished[first_offset] = marker.offset

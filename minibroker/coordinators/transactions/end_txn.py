@@ -112,7 +112,10 @@ def _end_and_bump(
     metadata = entry.metadata
     state = metadata.state
     _require_nothing_pending(entry)
+    # The end of a transaction bumps the epoch, so a client whose answer was lost asks again with the one before.
     retry = entry.epoch == producer.producer_epoch + 1
+    # With the epochs used up the end gave a new producer id at epoch 0, which that client does not know yet
+    # (TransactionCoordinator.endTransaction, retryOnOverflow).
     overflow_retry = (
         metadata.previous_producer_id == producer.producer_id
         and producer.producer_epoch == LAST_USABLE_EPOCH
@@ -121,6 +124,7 @@ def _end_and_bump(
     if not overflow_retry:
         _require_producer_id(entry, producer)
     current = producer.producer_epoch == entry.epoch
+    # The epoch is bumped when the decision is logged: only a retry can meet a transaction that still ends.
     if state in PREPARED:
         valid = retry
     elif state in COMPLETED:
@@ -129,6 +133,8 @@ def _end_and_bump(
         valid = current
     if not valid:
         raise fenced(entry, producer, "has neither the current epoch nor that of a retry")
+    # An abort of nothing goes on and bumps: the client may not know whether its first batch, which begins the
+    # transaction, has arrived (KIP-890).
     if state is not ONGOING and (retry or overflow_retry or commit or state in PREPARED):
         if not (retry or overflow_retry) and state in COMPLETED:
             # The epoch moved on with the last end: this is a commit of a transaction that never began.

@@ -32,6 +32,7 @@ def next_timeout_ms(shard: TransactionShard) -> float:
 def _may_time_out(entry: TransactionEntry) -> bool:
     metadata = entry.metadata
     return (
+        # A pending transition is an end on its way; a two-phase commit has no timeout (KIP-939).
         metadata.state is ONGOING and entry.volatile.pending_state is None and metadata.timeout_ms != NEVER_TIMES_OUT_MS
     )
 
@@ -60,6 +61,8 @@ def expired(shard: TransactionShard, now_ms: int) -> list[str]:
     return [
         transactional_id
         for transactional_id, entry in shard.entries.items()
+        # Kafka drops no id in a transaction, whatever its age: its tombstone would lose the decision
+        # (TransactionStateManager.shouldExpire).
         if entry.metadata.state in EXPIRABLE
         and entry.volatile.pending_state is None
         and entry.metadata.last_update_ms <= oldest_ms

@@ -77,6 +77,8 @@ def init_producer_id(
         # Kafka caches the id before its first append, so that a second request meets a pending transition.
         shard.entries[transactional_id] = entry
     metadata = entry.metadata
+    # Before the epochs are compared: the append on its way may change them
+    # (TransactionCoordinator.prepareInitProducerIdTransit).
     if entry.volatile.pending_state is not None:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     if expected is not None and not _may_claim(shard, entry, expected):
@@ -96,6 +98,7 @@ def _may_claim(shard: TransactionShard, entry: TransactionEntry, expected: Produ
         return True
     if expected.producer_id != metadata.previous_producer_id:
         return False
+    # The id was rotated because this epoch was the last: its owner did not get the answer.
     if expected.producer_epoch >= LAST_USABLE_EPOCH:
         return True
     return shard.config.semantics.remember_offered_producer_id and expected.producer_epoch == entry.last_epoch
@@ -138,6 +141,7 @@ def _claim(
     offered = None if expected is None else expected.producer_epoch
     # A timeout that fenced with the very last epoch leaves the one before it to be claimed; no client may hold 32767.
     timed_out = entry.metadata.timed_out and offered == last_epoch
+    # No client may hold 32767: the coordinator keeps it to fence with (TransactionMetadata.isEpochExhausted).
     if entry.epoch_exhausted and (offered in (None, epoch) or timed_out):
         return transitions.rotated(
             entry,
@@ -154,6 +158,7 @@ def _claim(
     if expected is not None and epoch != NO_PRODUCER_EPOCH and expected.producer_id != entry.metadata.producer_id:
         bumped = (epoch, last_epoch)  # the answer that gave a new producer id was lost
     elif offered is None:
+        # A new instance has no epoch before, so a late request of the old instance cannot claim one (KIP-360).
         bumped = (epoch + 1, NO_PRODUCER_EPOCH)
     elif offered == epoch or epoch == NO_PRODUCER_EPOCH:
         bumped = (epoch + 1, epoch)

@@ -40,6 +40,8 @@ def add_partitions(
     if ending or entry.metadata.state in PREPARED:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     added = frozenset(partitions)
+    # The retry of an add, or one by a leader for each batch: nothing to log
+    # (TransactionCoordinator.handleAddPartitionsToTransaction).
     if entry.metadata.state is ONGOING and added <= entry.metadata.partitions:
         return CoordinatorResult(None)
     metadata = transitions.with_partitions(entry, added, transaction_version=transaction_version, now_ms=now_ms)
@@ -64,6 +66,7 @@ def verify_partitions(
 
 
 def _require_producer(shard: TransactionShard, entry: TransactionEntry, producer: ProducerIdAndEpoch) -> None:
+    # Id before epoch, as in Kafka: clients bump and continue on the first error, and end on the second.
     if producer.producer_id != entry.metadata.producer_id:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
