@@ -103,6 +103,8 @@ class Transactions:
             if txn is not None and producer_id in self._seen:
                 self._seen.discard(producer_id)
                 return False, txn
+            # No data of it is left here: an older pass has removed it, and the marker may follow
+            # (CleanedTransactionMetadata.onControlBatchRead).
             return True, None
         if control.type is ControlType.COMMIT:
             needed = producer_id in self._committed
@@ -139,6 +141,8 @@ class Filter:
             unneeded_marker, kept = self.transactions.end(header, parse_control(records[0]) if records else None)
             if kept is not None:
                 self.kept_aborts.append(kept)
+            # Only after delete.retention.ms: a reader that has begun with the transaction's data must still meet its
+            # end.
             discard = unneeded_marker and horizon is not None and horizon <= self.now_ms
         else:
             discard = self.transactions.is_aborted(header)
@@ -160,6 +164,7 @@ class Filter:
         return _rebuilt(header, retained, horizon)
 
     def _keeps(self, record: Record, horizon: int | None) -> bool:
+        # Past what the offset map knows, a later record of the key may be missing from it (Cleaner.shouldRetainRecord).
         if record.offset > self.offsets.latest:
             return True
         if record.key is None or record.offset < self.offsets.get(bytes(record.key)):
@@ -167,11 +172,14 @@ class Filter:
         return record.value is not None or horizon is None or self.now_ms < horizon
 
     def _must_stay(self, header: BatchHeader) -> bool:
+        # The end of the cleaned part keeps its last offset, so that no offset is assigned twice.
         if header.next_offset == self.upper_bound:
             return True
         last = self.last_records.get(header.producer_id) if header.has_producer_id else None
         if last is None:
             return False
+        # A start rebuilds the producer's epoch and last sequence from this batch; without it the next one would be out
+        # of order (Cleaner.cleanInto, LastRecord).
         if last.last_data_offset != NO_OFFSET:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch

@@ -141,7 +141,7 @@ def _claim(
     offered = None if expected is None else expected.producer_epoch
     # A timeout that fenced with the very last epoch leaves the one before it to be claimed; no client may hold 32767.
     timed_out = entry.metadata.timed_out and offered == last_epoch
-    # No client may hold 32767: the coordinator keeps it to fence with (TransactionMetadata.isEpochExhausted).
+    # No client may hold 32767: the coordinator keeps it to fence with (TransactionMetadata.isProducerEpochExhausted).
     if entry.epoch_exhausted and (offered in (None, epoch) or timed_out):
         return transitions.rotated(
             entry,

@@ -75,6 +75,7 @@ class Join:
             if old_id is not None:
                 return self._replace(group, client, request, old_id, member_id, answer)
         elif client.api_version >= MEMBER_ID_REQUIRED_VERSION:
+            # Else each retry of a client whose answer was lost would leave a member that never comes back (KIP-394).
             group.pending_joins.add(member_id)
             self._rebalance.watch(group, member_id, request.session_timeout_ms)
             answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))

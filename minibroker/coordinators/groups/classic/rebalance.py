@@ -96,6 +96,7 @@ class Rebalance:
         self._env.timers.cancel(sync_key(group.group_id))
         initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, self._env.now_ms())
+        # Members of a new group start together, and each later one would cost a rebalance (KIP-134).
         if initial:
             delay_ms = self._env.config().initial_rebalance_delay_ms
             if delay_ms <= 0:
@@ -140,6 +141,7 @@ class Rebalance:
         self._env.timers.cancel(join_key(group.group_id))
         if group.state is not GroupState.PREPARING_REBALANCE:
             return CoordinatorResult(None)
+        # A static member keeps its place until its session ends: it may just be restarting (KIP-345).
         for member in [m for m in group.members.values() if m.awaiting_join is None and not m.static]:
             log.info("group %s: member %s did not rejoin", group.group_id, member.member_id)
             self.cancel_session(group, member.member_id)
