@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from minibroker.handlers.api_versions import unsupported
 from minibroker.kernel.deferred import Deferred, mapped
 from minibroker.proxy.asked_node import AskedNode
-from minibroker.proxy.endpoints import CARRIERS, carries_address, moved, offered
+from minibroker.proxy.endpoints import carries_address, moved, offered
 from minibroker.proxy.sasl_tokens import GSSAPI, NO_GSSAPI, RawTokens
 from minibroker.proxy.upstream_connection import UpstreamConnection
 from minibroker.requests.api import Api
@@ -37,6 +37,8 @@ _PRODUCE_FLEXIBLE: Final = m.ProduceRequest.__flexible__
 _METADATA: Final = m.MetadataRequest.__api_key__
 _HANDSHAKE: Final = m.SaslHandshakeRequest.__api_key__
 _API_VERSIONS: Final = m.ApiVersionsRequest.__api_key__
+_CHANGED: Final = (_API_VERSIONS, _HANDSHAKE)
+"""APIs whose answers are changed where they carry no address."""
 _CORRELATION_BYTES: Final = 4
 _LARGEST_API_KEY: Final = 1023
 """Above every API of Kafka. A first frame with a key above it is a token of GSSAPI, or no request at all."""
@@ -200,7 +202,7 @@ class ProxyDispatcher:
     def _framed_answer(self, connection: ConnectionInfo, key: int, version: int, answer: Buffer) -> Answered:
         if not answer:
             return None
-        if (key in CARRIERS or key in (_API_VERSIONS, _HANDSHAKE)) and _is_known(key, version):
+        if (key in _CHANGED or carries_address(key, version)) and _is_known(key, version):
             if key == _API_VERSIONS and _int16_at(answer, _CORRELATION_BYTES)[0] == ErrorCode.UNSUPPORTED_VERSION:
                 return [_pack_size(len(answer)), answer]
             response = _read(key, version, answer)

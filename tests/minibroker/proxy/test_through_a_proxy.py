@@ -12,11 +12,12 @@ from running_proxy import running_proxy
 from scripted_broker import CLOSE, scripted_broker
 from tls_files import LOCALHOST
 
-from minibroker import Minibroker
+from minibroker import Minibroker, Proxy
 from minibroker.cli import main
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import Connection
 from minibroker.client.security import Security
+from minibroker.faults import Error
 from minibroker.kernel.addresses import parse_address
 from minibroker.server.proxy_service import ProxyService
 from minibroker_protocol import messages as m
@@ -122,6 +123,15 @@ def test_a_node_that_comes_later_gets_a_listener() -> None:
             found = client.brokers()
             assert found.keys() == {*before, added}
             assert client.ask(found[added], m.ApiVersionsRequest(), m.ApiVersionsResponse, 0).error_code == 0
+
+
+def test_a_rule_acts_on_a_listener_that_was_opened_after_it() -> None:
+    with Minibroker(ephemeral=True) as brokers, Proxy(brokers.bootstrap_servers) as proxy:
+        added = brokers.cluster.add_broker()
+        rule = proxy.faults.inject("ListGroups", Error("COORDINATOR_NOT_AVAILABLE"), broker=added)
+        with ClusterClient(proxy.bootstrap_servers) as client:
+            answer = client.ask(client.brokers()[added], m.ListGroupsRequest(), m.ListGroupsResponse, 2)
+        assert (answer.error_code, rule.fired) == (15, 1)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
