@@ -37,10 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when every request had an answer of the same errors; 1 when not; 2 when the file is no trace with frames."""
     connections: dict[str, Any] = {}
-    sent = different = 0
+    sent = different = without = 0
     try:
         with contextlib.ExitStack() as stack:
             for exchange in _exchanges(arguments.file, stack):
+                if exchange["request_frame"] is None:  # it has a secret, or its records were left out
+                    without += 1
+                    continue
                 frame = base64.b64decode(exchange["request_frame"])
                 client = exchange["client"]
                 if client not in connections:
@@ -56,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(error, EXIT_USAGE)
     except (ValueError, KeyError, TypeError) as error:
         return fail(f"{type(error).__name__}: {error}", EXIT_USAGE)
-    say(f"{counted(sent, 'request')} sent, {different} answered differently")
+    left = f"; {counted(without, 'request')} left out, whose bytes the trace does not have" if without else ""
+    say(f"{counted(sent, 'request')} sent, {different} answered differently{left}")
     return EXIT_FAILED if different else EXIT_OK
 
 
@@ -64,7 +68,7 @@ def _exchanges(path: str, stack: contextlib.ExitStack) -> Iterator[dict[str, Any
     file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))  # noqa: SIM115  (the stack closes it)
     for number, line in enumerate(file, start=1):
         exchange = exchange_of(line, number)
-        if not exchange.get("request_frame"):
+        if exchange.get("request_frame", "") == "":
             raise NoTrace("the trace has no frames: make it with --frames")
         yield exchange
 

@@ -14,7 +14,7 @@ from minibroker.faults.rules import rule_from, rule_to
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
-from minibroker.trace.recorder import Recorder
+from minibroker.trace.recorder import Listener, Recorder
 from minibroker.trace.tap import RequestTap
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class ExchangeCommands:
     def __init__(self, engine: FaultEngine, timers: Timers) -> None:
         self.timers = timers
         self.engine = engine
+        self._listener: Listener | None = None
         self.tap = RequestTap(engine.serve, wall_ms=wall_ms, monotonic_ms=lambda: time.perf_counter() * 1000)
 
     @abstractmethod
@@ -54,8 +55,17 @@ class ExchangeCommands:
         """Remove every rule, so that no request is held any longer."""
         self.engine.clear()
 
+    def listen(self, listener: Listener) -> None:
+        """Hand every exchange, with its frames, to `listener`, whatever else is recorded."""
+        self._listener = listener
+        self.set_recorder(self.tap.recorder)
+
     def set_recorder(self, recorder: Recorder | None) -> None:
         """Record exchanges from now on, or none."""
+        if self._listener is not None:
+            recorder = recorder or Recorder(1)
+            recorder.keep_bytes = True
+            recorder.listeners.append(self._listener)
         self.tap.recorder = recorder
         if recorder is not None:
             recorder.changed = self._changed

@@ -21,7 +21,8 @@ class ProxyOptions:
 
     upstream: addresses of some brokers. security: what a connection to any of them needs. port: of the bootstrap
     listener, 0 for a free one; the nodes get the ports after it, in the order in which they become known. config: the
-    settings of the listeners (minibroker.security.protocol, ssl.…).
+    settings of the listeners (minibroker.security.protocol, ssl.…). record: file that every exchange is written to;
+    record_contents: with keys and values of records.
     """
 
     upstream: tuple[Address, ...]
@@ -32,6 +33,8 @@ class ProxyOptions:
     control: Address | None = None
     control_token: str | None = field(default=None, repr=False)
     page: bool = False
+    record: str | None = None
+    record_contents: bool = True
 
 
 def proxy_options(
@@ -44,9 +47,13 @@ def proxy_options(
     control: Address | None = None,
     control_token: str | None = None,
     page: bool = False,
+    record: str | None = None,
+    record_contents: bool = True,
 ) -> ProxyOptions:
     """upstream: ``HOST:PORT[,HOST:PORT…]``. command_config: file with the properties of a client. With `page` and no
     `control` address the API is served on a free port. Raises ConfigError."""
+    if record is not None and page:
+        raise ConfigError("the page records some exchanges and a file all of them: --page or --record, not both")
     if not 0 <= port <= _MOST_PORT:
         raise ConfigError(f"the port is between 0 and {_MOST_PORT}, not {port}")
     try:
@@ -63,4 +70,6 @@ def proxy_options(
         control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,
         page=page,
+        record=record,
+        record_contents=record_contents,
     )

@@ -13,6 +13,7 @@ from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
 from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel import logs
+from minibroker.kernel.arguments import local_path
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
@@ -56,6 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
     )
     parser.add_argument("--page", action="store_true", help="show requests live in a browser (default: off)")
+    parser.add_argument(
+        "--record",
+        type=local_path,
+        metavar="FILE",
+        help="write every exchange, for `replay` and `trace view`; at 100 MB FILE becomes FILE.1 (default: off)",
+    )
+    parser.add_argument(
+        "--record-no-contents", action="store_true", help="leave keys and values of records out of that file"
+    )
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
     parser.add_argument(
         "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
@@ -103,6 +113,8 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
         control=control,
         control_token=control_token(arguments.control_token_file),
         page=arguments.page,
+        record=arguments.record,
+        record_contents=not arguments.record_no_contents,
     )
 
 

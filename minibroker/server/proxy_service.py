@@ -16,6 +16,7 @@ from minibroker.kernel.addresses import Address, format_address
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
+from minibroker.kernel.words import reason
 from minibroker.proxy.asked_node import AskedNode, WallClock
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.proxy.options import ProxyOptions
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from minibroker.control.proxy_commands import ProxyCommands
     from minibroker.control.server import ControlServer
     from minibroker.trace.tap import RequestTap
+    from minibroker.trace.trace_file import TraceFile
 
 log = get_logger(__name__)
 
@@ -58,6 +60,7 @@ class ProxyService:
         self.bootstrap_servers = ""
         self.control: ControlServer | None = None
         self._commands: ProxyCommands | None = None
+        self._record: TraceFile | None = None
         self._tap: RequestTap | None = None
         self._tls: ssl.SSLContext | None = None
         self._client_id = f"{_CLIENT_ID}-{secrets.token_hex(8)}"
@@ -98,6 +101,8 @@ class ProxyService:
                 self.nodes.port_of(NodeKey(node_id), address)
             await asyncio.gather(*self._listening)
             self.bootstrap_servers = format_address(*bootstrap)
+            if self.options.record is not None:
+                self._start_record(self.options.record)
             if self.options.control is not None:
                 self._start_control(loop, self.options.control)
         except (BrokerFailed, ApiError) as error:
@@ -125,6 +130,15 @@ class ProxyService:
         self._tap = tap
         for dispatcher in self.dispatchers:
             dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+
+    def _start_record(self, path: str) -> None:
+        from minibroker.trace.trace_file import TraceFile
+
+        try:
+            self._record = TraceFile(path, contents=self.options.record_contents)
+        except OSError as error:
+            raise StartError(f"--record: {reason(error)}") from None
+        self.commands.listen(self._record.add)
 
     def _start_control(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
         from minibroker.control.proxy_commands import PROXY_COMMANDS
@@ -172,6 +186,9 @@ class ProxyService:
         for connection in connections:
             connection.abort()
         await asyncio.gather(*(connection.connected() for connection in connections))
+        if self._record is not None:
+            self._record.close()
+            self._record = None
         if self._timers is not None:
             self._timers.close()
         if self._executor is not None:
