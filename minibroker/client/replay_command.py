@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(error, EXIT_USAGE)
     except (ValueError, KeyError, TypeError) as error:
         return fail(f"{type(error).__name__}: {error}", EXIT_USAGE)
-    left = f"; {counted(without, 'request')} left out, whose bytes the trace does not have" if without else ""
-    say(f"{counted(sent, 'request')} sent, {different} answered differently{left}")
+    omitted = f"; {counted(without, 'request')} left out, whose bytes the trace does not have" if without else ""
+    say(f"{counted(sent, 'request')} sent, {different} answered differently{omitted}")
     return EXIT_FAILED if different else EXIT_OK
 
 

@@ -108,7 +108,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.close()
         elif self._connecting is not None and not self._unsent:
             self._connecting.cancel()
-        self._end("the client is gone", told=False)
+        self._end("the client is gone", heard=False)
 
     def abort(self) -> None:
         """Close now."""
@@ -116,7 +116,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._connecting.cancel()
         if self._transport is not None:
             self._transport.abort()
-        self._end("the proxy stops", told=False)
+        self._end("the proxy stops", heard=False)
 
     async def connected(self) -> None:
         """Returns once it is known whether there is a connection."""
@@ -210,7 +210,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         self._end(why)
 
-    def _end(self, why: str, *, told: bool = True) -> None:
+    def _end(self, why: str, *, heard: bool = True) -> None:
         if self._why_ended:
             return
         self._why_ended = why
@@ -219,4 +219,4 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._drained.clear()
         for outcome in waiting:
             outcome.fail(CloseConnection(why))
-        self._on_end(why if told else "")
+        self._on_end(why if heard else "")
