@@ -1,15 +1,15 @@
 """A disk in memory that fails on demand and simulates power loss: unsynced writes may be lost, torn or out of order.
 
 The n-th changing call raises StorageError after half its effect (``fail_at``), or :class:`PowerLost`
-(``lose_power_at``); while ``full``, every write to a file raises. Then :meth:`FaultyDisk.after_power_loss` returns the
-disk that a restarted machine finds. Names survive only once their directory was synced, which is stricter than what
-most file systems promise.
+(``lose_power_at``); while ``full``, every write to a file raises, and a call for which ``refuses(what, path)`` has an
+error raises that. Then :meth:`FaultyDisk.after_power_loss` returns the disk that a restarted machine finds. Names
+survive only once their directory was synced, which is stricter than what most file systems promise.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -166,6 +166,8 @@ class FaultyDisk:
         self.fail_at = fail_at
         self.lose_power_at = lose_power_at
         self.full = False
+        #: The error of a call, None for one that is carried out.
+        self.refuses: Callable[[str, str], StorageError | None] = lambda what, path: None
         self.calls = 0
         self.history: list[str] = []
         self._names: Names = {"": None}
@@ -188,6 +190,9 @@ class FaultyDisk:
         """Counts a changing call and makes it fail if it is the chosen one."""
         self.calls += 1
         self.history.append(f"{self.calls} {what} {path}")
+        refusal = self.refuses(what, path)
+        if refusal is not None:
+            raise refusal
         if self.full and what in ("append", "pwrite"):
             raise StorageError(errno.ENOSPC, "no space left", path)
         if self.calls == self.fail_at:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from memory_cluster import MemoryCluster
@@ -17,7 +16,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.directory import CLEAN_FILE
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
+from minibroker_storage.faulty_disk import FaultyDisk
 
 
 def create(cluster: MemoryCluster, name: str) -> tuple[int, str | None]:
@@ -27,24 +26,24 @@ def create(cluster: MemoryCluster, name: str) -> tuple[int, str | None]:
     return result.error_code, result.error_message
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, what: str, path: str = JOURNAL) -> None:
-    """The next such call on a file fails, and those after it succeed."""
-    real, left = getattr(FaultyFile, what), [1]
+def fail_once(disk: FaultyDisk, *calls: str, path: str = JOURNAL) -> None:
+    """The next of each such call on a file fails, and those after it succeed."""
+    due = [*calls]
 
-    def failing(file: FaultyFile, *arguments: Any) -> Any:
-        if file.path == path and left:
-            left.pop()
-            raise StorageError(errno.EIO, "input/output error", path)
-        return real(file, *arguments)
+    def refuses(what: str, refused_path: str) -> StorageError | None:
+        if refused_path != path or what not in due:
+            return None
+        due.remove(what)
+        return StorageError(errno.EIO, "input/output error", path)
 
-    monkeypatch.setattr(FaultyFile, what, failing)
+    disk.refuses = refuses
 
 
-def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends() -> None:
     disk = FaultyDisk()
     cluster = MemoryCluster(disk=disk)
     assert create(cluster, "before") == (0, None)
-    fail_once(monkeypatch, "sync")
+    fail_once(disk, "sync")
     refused = (ErrorCode.KAFKA_STORAGE_ERROR, f"{JOURNAL}: input/output error")
     assert create(cluster, "lost") == refused
     assert create(cluster, "later") == refused
@@ -61,16 +60,15 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends(monke
     again.cluster.stop()
 
 
-def test_half_a_line_that_stays_ends_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_line_that_stays_ends_the_journal() -> None:
     disk = FaultyDisk()
     journal = MetadataJournal(disk)
     journal.append({"type": "one"})
-    fail_once(monkeypatch, "append")
+    fail_once(disk, "append")
     with pytest.raises(ApiError, match="input/output"):
         journal.append({"type": "two"})
     journal.append({"type": "three"})  # what was written of the refused one was cut off
-    fail_once(monkeypatch, "append")
-    fail_once(monkeypatch, "truncate")
+    fail_once(disk, "append", "truncate")
     for _ in range(2):
         with pytest.raises(ApiError, match="input/output"):
             journal.append({"type": "four"})
@@ -102,12 +100,12 @@ def test_a_call_fails_once_and_power_is_lost_later() -> None:
     assert n > 8
 
 
-def test_a_mark_that_cannot_be_written_is_only_older(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_that_cannot_be_written_is_only_older() -> None:
     disk = FaultyDisk()
     journal = MetadataJournal(disk)
     journal.append({"type": "one"})
     journal.sync()
-    fail_once(monkeypatch, "pwrite", f"{JOURNAL}.synced")
+    fail_once(disk, "pwrite", path=f"{JOURNAL}.synced")
     journal.append({"type": "two"})
     journal.sync()
     assert journal.failed is None

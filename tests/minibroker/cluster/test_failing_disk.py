@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 from many_brokers import ManyBrokers
@@ -11,43 +12,52 @@ from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_storage.disk import StorageError
 from minibroker_storage.faulty_disk import FaultyDisk
-from minibroker_storage.memory_disk import MemoryDisk
 
 
-def _break(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: str, data: object, *, sync: bool = True) -> None:
-        raise StorageError(errno.ENOSPC, "no space left", path)
+def refusing(call: str, ending: str = "") -> Callable[[str, str], StorageError | None]:
+    """Refuses such a call on files whose path ends so."""
 
-    monkeypatch.setattr(disk, "write_atomic", full)
+    def refuses(what: str, path: str) -> StorageError | None:
+        return StorageError(errno.EIO, "input/output error", path) if what == call and path.endswith(ending) else None
+
+    return refuses
 
 
-def test_a_new_leader_with_a_full_disk_hears_the_rest_of_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = ManyBrokers(3)
+def carried_out(what: str, path: str) -> None:
+    """Refuses nothing."""
+
+
+def faulty(count: int = 3) -> ManyBrokers:
+    return ManyBrokers(count, disks={node: FaultyDisk() for node in range(1, count + 1)})
+
+
+def test_a_new_leader_with_a_full_disk_hears_the_rest_of_the_news() -> None:
+    brokers = faulty()
     brokers.create("t", [[1, 2, 3], [1, 2, 3]])
     for index in (0, 1):
         brokers.produce("t", b"one", index=index)
     brokers.settle(500)
     disk = brokers.disks[2]
-    _break(disk, monkeypatch)
+    disk.refuses = refusing("create", ".tmp")
     brokers.cluster.kill_broker(1)
     brokers.settle(500)
     led = [brokers.partition(2, "t", index) for index in (0, 1)]
     assert [partition.leader_id for partition in led] == [2, 2], "both partitions heard of it"
     assert all(partition.log.offline is not None for partition in led), "and neither takes writes without its epoch"
-    monkeypatch.undo()
+    disk.refuses = carried_out
     brokers.cluster.kill_broker(2)
     brokers.cluster.kill_broker(3)
 
 
-def test_a_broker_that_cannot_end_cleanly_is_fenced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = ManyBrokers(3)
+def test_a_broker_that_cannot_end_cleanly_is_fenced_all_the_same() -> None:
+    brokers = faulty()
     brokers.create("t", [[1, 2, 3]])
     brokers.produce("t", b"one")
-    _break(brokers.disks[1], monkeypatch)
+    brokers.disks[1].refuses = refusing("create", ".tmp")
     closing = brokers.cluster.stop_broker(1)
     with pytest.raises((StorageError, ApiError)):
         closing.result()
-    monkeypatch.undo()
+    brokers.disks[1].refuses = carried_out
     assert brokers.cluster.image.brokers[1].fenced
     brokers.cluster.start_broker(1)
     brokers.settle(1000)
@@ -73,17 +83,13 @@ def test_nothing_is_left_to_review_in_a_partition_that_was_closed() -> None:
     brokers.stop()
 
 
-def test_a_disk_that_deletes_nothing_keeps_no_other_broker_from_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = ManyBrokers(3)
+def test_a_disk_that_deletes_nothing_keeps_no_other_broker_from_the_news() -> None:
+    brokers = faulty()
     brokers.create("t", [[2, 1, 3]] * 2)
     for index in (0, 1):
         brokers.produce("t", b"one", index=index)
     brokers.settle(500)
-
-    def refused(old: str, new: str) -> None:
-        raise StorageError(errno.EIO, "input/output error", old)
-
-    monkeypatch.setattr(brokers.disks[1], "rename", refused)
+    brokers.disks[1].refuses = refusing("rename", "-delete")
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     answer = brokers.call(1, request, DeleteTopicsResponse, 5)
     brokers.settle(500)
@@ -92,7 +98,7 @@ def test_a_disk_that_deletes_nothing_keeps_no_other_broker_from_the_news(monkeyp
     assert all("t" not in topics for topics in held.values())
     left = {node: [name for name in disk.list() if name.startswith("t-")] for node, disk in brokers.disks.items()}
     assert left == {1: ["t-0", "t-1"], 2: [], 3: []}, "what it cannot delete stays"
-    monkeypatch.undo()
+    brokers.disks[1].refuses = carried_out
     brokers.cluster.stop_broker(1)
     brokers.cluster.start_broker(1)
     brokers.settle(500)
@@ -103,18 +109,18 @@ def test_a_disk_that_deletes_nothing_keeps_no_other_broker_from_the_news(monkeyp
     brokers.stop()
 
 
-def test_a_new_partition_of_a_broker_whose_checkpoints_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_partition_of_a_broker_whose_checkpoints_cannot_be_written() -> None:
     """The name's earlier partition is still in them."""
-    brokers = ManyBrokers(3)
+    brokers = faulty()
     brokers.create("t", [[2, 1, 3]])
     brokers.produce("t", b"one")
     brokers.settle(120_000)
     brokers.call(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), DeleteTopicsResponse, 5)
     brokers.settle(500)
-    with monkeypatch.context() as patch:
-        _break(brokers.disks[1], patch)
-        brokers.create("t", [[2, 1, 3], [2, 1, 3]])
-        assert all(brokers.partition(node, "t", 1) for node in (1, 2, 3)), "each heard of all partitions"
+    brokers.disks[1].refuses = refusing("create", ".tmp")
+    brokers.create("t", [[2, 1, 3], [2, 1, 3]])
+    assert all(brokers.partition(node, "t", 1) for node in (1, 2, 3)), "each heard of all partitions"
+    brokers.disks[1].refuses = carried_out
     brokers.cluster.kill_broker(1)
     brokers.cluster.start_broker(1)
     brokers.produce("t", b"two")
@@ -123,17 +129,10 @@ def test_a_new_partition_of_a_broker_whose_checkpoints_cannot_be_written(monkeyp
     brokers.stop()
 
 
-class Unsyncable(FaultyDisk):
-    """Syncs no file of t-0."""
-
-    def call(self, what: str, path: str) -> None:
-        if what == "sync" and path.startswith("t-0/"):
-            raise StorageError(errno.EIO, "I/O error", path)
-        super().call(what, path)
-
-
 def test_a_replica_that_cannot_be_synced_holds_up_no_other() -> None:
-    brokers = ManyBrokers(2, {"log.flush.interval.messages": "1"}, disks={2: Unsyncable()})
+    disk = FaultyDisk()
+    brokers = ManyBrokers(2, {"log.flush.interval.messages": "1"}, disks={2: disk})
+    disk.refuses = refusing("sync", "t-0/00000000000000000000.log")
     brokers.create("t", [[1, 2], [1, 2]])
     for index in (0, 1):
         brokers.produce("t", b"one", acks=1, index=index)

@@ -21,7 +21,7 @@ from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
+from minibroker_storage.faulty_disk import FaultyDisk
 
 T = "t"
 GROUPS, TRANSACTIONS = CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -320,22 +320,22 @@ def test_an_answer_that_waits_too_long(answer: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_whose_sync_is_refused(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_whose_sync_is_refused(answer: str) -> None:
     story, waiting = Story(minibroker_acknowledge_after_sync="true"), ANSWERS[answer]
-    real = FaultyFile.sync
 
-    def refused(file: FaultyFile) -> None:
-        if file.path.startswith(f"{waiting.topic}-0/"):
-            raise StorageError(5, "input/output error", file.path)
-        real(file)
+    def refused(what: str, path: str) -> StorageError | None:
+        of_the_topic = what == "sync" and path.startswith(f"{waiting.topic}-0/")
+        return StorageError(5, "input/output error", path) if of_the_topic else None
 
     request = waiting.request(story)
-    monkeypatch.setattr(FaultyFile, "sync", refused)
+    for disk in story.brokers.disks.values():
+        disk.refuses = refused
     pending = story.send(waiting.topic, request, waiting.version)
     story.brokers.settle(500)
     code = ErrorCode.KAFKA_STORAGE_ERROR if waiting.topic == T else NOT_COORDINATOR
     assert waiting.code(pending.result()) == code
-    monkeypatch.undo()
+    for disk in story.brokers.disks.values():
+        disk.refuses = lambda what, path: None
     story.brokers.stop()
 
 

@@ -218,34 +218,27 @@ def test_a_sync_that_fails_is_told_and_takes_the_log_offline(acks: int) -> None:
     assert len(story.log.read(0, 1000, bound=1)) > 0
 
 
-def test_a_full_disk_at_the_sync_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_the_sync_is_survived() -> None:
     story = Story(STRICT)
-    call = story.disk.call
-
-    def full(what: str, path: str) -> None:
-        if what == "sync":
-            raise DiskFull(errno.ENOSPC, "no space left", path)
-        call(what, path)
-
-    monkeypatch.setattr(story.disk, "call", full)
+    story.disk.refuses = lambda what, path: DiskFull(28, "full", path) if what == "sync" else None
     answer = story.produce()
     story.held.run_all()
     assert answer.result() == ErrorCode.KAFKA_STORAGE_ERROR
     assert story.log.high_watermark == 0
-    monkeypatch.undo()
+    story.disk.refuses = lambda what, path: None
     again = story.produce(sequence=0)
     story.held.run_all()
     assert again.result() == 0
     assert story.log.log_end_offset == story.log.high_watermark == 1
 
 
-def test_without_a_retry_the_sync_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_retry_the_sync_is_tried_again_by_itself() -> None:
     story = Story(STRICT)
     story.produce()
-    monkeypatch.setattr(story.disk, "call", lambda what, path: (_ for _ in ()).throw(DiskFull(28, "full", path)))
+    story.disk.refuses = lambda what, path: DiskFull(28, "full", path)
     story.held.run_all()
     assert story.log.high_watermark == 0
-    monkeypatch.undo()
+    story.disk.refuses = lambda what, path: None
     story.cluster.timers.advance(2000)
     story.held.run_all()
     assert story.log.high_watermark == 1
@@ -320,21 +313,18 @@ def test_a_sync_that_fails_for_any_reason_takes_the_log_offline(monkeypatch: pyt
     assert story.log.high_watermark == 0
 
 
-def test_a_file_that_was_renamed_under_the_sync_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_renamed_under_the_sync_is_no_failure() -> None:
     """By compaction or retention; the next try looks at the segments anew."""
     story = Story(STRICT)
     answer = story.produce()
-    call, left = story.disk.call, [1] * 3
+    due = [1] * 3
 
-    def renamed(what: str, path: str) -> None:
-        if what == "sync" and left:
-            left.pop()
-            raise NotFound(errno.ENOENT, "no such file", path)
-        call(what, path)
+    def renamed(what: str, path: str) -> NotFound | None:
+        return NotFound(errno.ENOENT, "no such file", path) if what == "sync" and due and due.pop() else None
 
-    monkeypatch.setattr(story.disk, "call", renamed)
+    story.disk.refuses = renamed
     story.held.run_all()
-    assert (answer.result(), left) == (0, [])
+    assert (answer.result(), due) == (0, [])
 
 
 def test_a_sync_that_ends_after_its_log_was_deleted_is_not_tried_again() -> None:

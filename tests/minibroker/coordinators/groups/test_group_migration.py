@@ -16,7 +16,7 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
+from minibroker_storage.faulty_disk import FaultyDisk
 
 NONE = ErrorCode.NONE
 Request = m.ConsumerGroupHeartbeatRequest
@@ -132,15 +132,12 @@ def test_without_native_members_it_is_classic_again(client: Mixed, how: str) -> 
     assert client.sync(classic, 3, {classic: gives({"t": range(4)})}).error_code == NONE
 
 
-def test_a_group_is_classic_again_though_its_record_could_not_be_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_classic_again_though_its_record_could_not_be_synced() -> None:
     """The member that leaves gets the error; the others rebalance, as the log has the record."""
-    client = Mixed({"minibroker.acknowledge.after.sync": "true"}, disk=FaultyDisk())
+    disk = FaultyDisk()
+    client = Mixed({"minibroker.acknowledge.after.sync": "true"}, disk=disk)
     classic = mixed(client)
-
-    def refused(file: FaultyFile) -> None:
-        raise StorageError(5, "input/output error", file.path)
-
-    monkeypatch.setattr(FaultyFile, "sync", refused)
+    disk.refuses = lambda what, path: StorageError(5, "input/output error", path) if what == "sync" else None
     assert client.beat("n", -1).error_code == ErrorCode.NOT_COORDINATOR
     assert (client.classic().state, list(client.classic().members)) == (GroupState.PREPARING_REBALANCE, [classic])
 
