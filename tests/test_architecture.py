@@ -264,8 +264,7 @@ VAGUE = {"found", "given", "left", "told", "asked", "one"}
 MAY_BE_VAGUE = re.compile(rf"\b_?({'|'.join(VAGUE)})\b(?=\s*([=:,()+|]|in\b|for\b))")
 VAGUE_NAMES = {
     "lab/minibroker_lab/conformance": 4,
-    "lab/minibroker_lab/judge": 134,
-    "lab/minibroker_lab/museum": 25,
+    "lab/minibroker_lab/judge": 2,
     "lab/minibroker_lab/simulation": 5,
     "minibroker/broker": 9,
     "minibroker/cluster": 10,

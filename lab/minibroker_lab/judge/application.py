@@ -43,9 +43,9 @@ class Wire:
         self.exchanges, self.produced = exchanges, produced
         self._names = topic_names
         self._ends: dict[tuple[int, int], list[Exchange]] = defaultdict(list)
-        for one in exchanges:
-            if one["api"] == "EndTxn" and not one["errors"] and one["number"] not in unapplied:
-                self._ends[producer(one)].append(one)
+        for exchange in exchanges:
+            if exchange["api"] == "EndTxn" and not exchange["errors"] and exchange["number"] not in unapplied:
+                self._ends[producer(exchange)].append(exchange)
 
     def name(self, topic: Mapping[str, Any]) -> str:
         """Of a topic that a request has by its name or its id."""
@@ -53,7 +53,7 @@ class Wire:
 
     def end(self, who: tuple[int, int], number: int) -> Exchange | None:
         """The EndTxn with which a producer id and epoch ended the transaction that it had at this exchange."""
-        return next((one for one in self._ends.get(who, ()) if one["number"] > number), None)
+        return next((end for end in self._ends.get(who, ()) if end["number"] > number), None)
 
     def is_committed(self, exchange: Exchange) -> bool:
         """Whether what a request did in a transaction was committed."""
@@ -62,14 +62,16 @@ class Wire:
 
     def offsets(self) -> Iterator[OffsetRow]:
         """Every offset that was committed: in a transaction if that was committed."""
-        for one in self.exchanges:
-            if one["api"] not in OFFSET_COMMITS or one["outcome"] != "answered" or one["errors"]:
+        for exchange in self.exchanges:
+            if exchange["api"] not in OFFSET_COMMITS or exchange["outcome"] != "answered" or exchange["errors"]:
                 continue
-            if one["api"] == "OffsetCommit" or self.is_committed(one):
-                for topic in one["request"]["topics"]:
+            if exchange["api"] == "OffsetCommit" or self.is_committed(exchange):
+                for topic in exchange["request"]["topics"]:
                     for row in topic["partitions"]:
-                        group = one["request"].get("group_id", "")
-                        yield OffsetRow(one, group, self.name(topic), row["partition_index"], row["committed_offset"])
+                        group = exchange["request"].get("group_id", "")
+                        yield OffsetRow(
+                            exchange, group, self.name(topic), row["partition_index"], row["committed_offset"]
+                        )
 
 
 def topic_name(topic: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -96,29 +98,29 @@ def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
     """`shared-id`: two instances that both live took one transactional id in turns. One that is fenced is no mistake,
     it may be left over; its successor is no leftover, and was fenced too."""
     turns: dict[str, list[_Turn]] = defaultdict(list)
-    asked: dict[str, list[int]] = defaultdict(list)
+    waits: dict[str, list[int]] = defaultdict(list)
     refused: dict[str, dict[int, Exchange]] = defaultdict(dict)
     batches = {id(sent.exchange): sent.batch[:2] for sent in wire.produced}
-    for one in wire.exchanges:
-        request, response = one["request"] or {}, one["response"]
+    for exchange in wire.exchanges:
+        request, response = exchange["request"] or {}, exchange["response"]
         name = request.get("transactional_id") or request.get("v3_and_below_transactional_id")
         if not name:
             continue
-        if one["api"] == "InitProducerId":
+        if exchange["api"] == "InitProducerId":
             if response and request.get("producer_id", -1) < 0:
-                asked[name] += [one["number"]] if all(_WAIT in error for error in one["errors"]) else []
-                if not one["errors"]:
-                    turns[name].append(_Turn(one["number"], response["producer_id"], response["producer_epoch"]))
-        elif not one["fault"] and any(code in error for error in one["errors"] for code in _FENCED):
-            at = _turn(turns[name], batches.get(id(one)) or producer(one))
+                waits[name] += [exchange["number"]] if all(_WAIT in error for error in exchange["errors"]) else []
+                if not exchange["errors"]:
+                    turns[name].append(_Turn(exchange["number"], response["producer_id"], response["producer_epoch"]))
+        elif not exchange["fault"] and any(code in error for error in exchange["errors"] for code in _FENCED):
+            at = _turn(turns[name], batches.get(id(exchange)) or producer(exchange))
             if at is not None:
-                refused[name].setdefault(at, one)
+                refused[name].setdefault(at, exchange)
     for name, first_refusals in refused.items():
         # Fenced by another instance, which asked before; one whose transaction timed out asks afterwards.
         by_turn = {
-            at: one
-            for at, one in first_refusals.items()
-            if any(turns[name][at].number < number < one["number"] for number in asked[name])
+            at: refusal
+            for at, refusal in first_refusals.items()
+            if any(turns[name][at].number < number < refusal["number"] for number in waits[name])
         }
         again = [at for at in sorted(by_turn) if at - 1 in by_turn]
         if again:
@@ -139,21 +141,26 @@ def unfenced_offsets(wire: Wire) -> Iterator[Finding]:
     """`offsets-without-member`: TxnOffsetCommit without a member while its group has members."""
     members: dict[str, set[str]] = defaultdict(set)
     seen: set[str] = set()
-    for one in wire.exchanges:
-        request, group = one["request"] or {}, (one["request"] or {}).get("group_id", "")
-        if one["errors"] or not group:
+    for exchange in wire.exchanges:
+        request, group = exchange["request"] or {}, (exchange["request"] or {}).get("group_id", "")
+        if exchange["errors"] or not group:
             continue
-        if one["api"] in ("SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"):
-            left = request.get("member_epoch", 0) < 0
-            (members[group].discard if left else members[group].add)(request.get("member_id", ""))
-        elif one["api"] == "LeaveGroup":
+        if exchange["api"] in ("SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"):
+            leaves = request.get("member_epoch", 0) < 0
+            (members[group].discard if leaves else members[group].add)(request.get("member_id", ""))
+        elif exchange["api"] == "LeaveGroup":
             leaving = {member["member_id"] for member in request.get("members") or [request]}
             members[group] -= leaving
-        elif one["api"] == "TxnOffsetCommit" and not request.get("member_id") and group not in seen and members[group]:
+        elif (
+            exchange["api"] == "TxnOffsetCommit"
+            and not request.get("member_id")
+            and group not in seen
+            and members[group]
+        ):
             seen.add(group)
             text = (
-                f"offsets of group {group} are committed without naming a member (exchange {one['number']}), though it "
-                "has members: those of one that lost its partitions are taken too (KIP-447)"
+                f"offsets of group {group} are committed without naming a member (exchange {exchange['number']}), "
+                "though it has members: those of one that lost its partitions are taken too (KIP-447)"
             )
             yield finding("offsets-without-member", _NOWHERE, text)
 
@@ -184,16 +191,16 @@ class Causes:
 
     def __init__(self, wire: Wire, stored: Sequence[Stored], lineages: Sequence[Lineage]) -> None:
         self._wire, self._lineages = wire, lineages
-        self._stored = {(one.topic, one.partition, one.record.offset): one for one in stored}
-        self._committed = [one for one in stored if one.committed]
+        self._stored = {(row.topic, row.partition, row.record.offset): row for row in stored}
+        self._committed = [row for row in stored if row.committed]
 
-    def of(self, found: Finding, exchange: Exchange | None) -> str:
+    def of(self, finding: Finding, exchange: Exchange | None) -> str:
         """exchange: the one that broke the promise."""
-        row = self._stored.get((found.log.topic, found.log.partition, found.first_offset))
-        told = {"lineage-lost": self._lost, "lineage-duplicate": self._duplicate, "lineage-stray": self._stray}
-        if row is None or found.rule not in told:
+        row = self._stored.get((finding.log.topic, finding.log.partition, finding.first_offset))
+        explain = {"lineage-lost": self._lost, "lineage-duplicate": self._duplicate, "lineage-stray": self._stray}
+        if row is None or finding.rule not in explain:
             return ""
-        said = (told[found.rule](lineage, row, exchange) for lineage in self._lineages)
+        said = (explain[finding.rule](lineage, row, exchange) for lineage in self._lineages)
         return next(filter(None, said), "")
 
     def _lost(self, lineage: Lineage, row: Stored, commit: Exchange | None) -> str:
@@ -226,12 +233,14 @@ class Causes:
         if row.topic != lineage.target:
             return ""
         keys = set(lineage.of_output(row.record))
-        copies = [one for one in self._committed if one.topic == row.topic and keys & {*lineage.of_output(one.record)}]
-        sent = [next((p for p in self._wire.produced if _wrote(p, one)), None) for one in (copies[0], row)]
+        copies = [
+            copy for copy in self._committed if copy.topic == row.topic and keys & {*lineage.of_output(copy.record)}
+        ]
+        sent = [next((p for p in self._wire.produced if _wrote(p, row_sent)), None) for row_sent in (copies[0], row)]
         first, again = sent
         if first is None or again is None or first is again or not (first.transactional and again.transactional):
             return ""
-        names = [one.exchange["request"]["transactional_id"] for one in (first, again)]
+        names = [produced.exchange["request"]["transactional_id"] for produced in (first, again)]
         if names[0] != names[1]:
             return (
                 f"they were written under two transactional ids, {names[0]!r} and {names[1]!r}: "
@@ -240,11 +249,11 @@ class Causes:
         end = self._wire.end(first.batch[:2], first.exchange["number"])
         if end is None:
             return ""
-        rows = [one for one in self._wire.offsets() if one.topic == lineage.source]
-        outside = next((one.exchange for one in rows if one.exchange["api"] == "OffsetCommit"), None)
-        own = [one for one in rows if one.exchange["api"] == "TxnOffsetCommit"]
-        ends = [self._wire.end(producer(one.exchange), one.exchange["number"]) for one in own]
-        if outside is not None and all(one is not end for one in ends):
+        rows = [offsets for offsets in self._wire.offsets() if offsets.topic == lineage.source]
+        outside = next((offsets.exchange for offsets in rows if offsets.exchange["api"] == "OffsetCommit"), None)
+        own = [offsets for offsets in rows if offsets.exchange["api"] == "TxnOffsetCommit"]
+        ends = [self._wire.end(producer(offsets.exchange), offsets.exchange["number"]) for offsets in own]
+        if outside is not None and all(end_of is not end for end_of in ends):
             return (
                 f"the transaction that wrote the first one (exchange {end['number']} ended it) has no offsets: they "
                 f"are committed outside of it (exchange {outside['number']}, OffsetCommit)"
@@ -258,11 +267,11 @@ class Causes:
     def _stray(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
         if row.topic != lineage.target:
             return ""
-        for one in self._wire.exchanges:
-            if one["api"] == "Fetch" and not (one["request"] or {}).get("isolation_level", 1):
-                topics = one["request"].get("topics") or ()
+        for fetch in self._wire.exchanges:
+            if fetch["api"] == "Fetch" and not (fetch["request"] or {}).get("isolation_level", 1):
+                topics = fetch["request"].get("topics") or ()
                 if any(self._wire.name(topic) == lineage.source for topic in topics):
-                    return f"the input is read with isolation.level read_uncommitted (exchange {one['number']})"
+                    return f"the input is read with isolation.level read_uncommitted (exchange {fetch['number']})"
         return ""
 
 

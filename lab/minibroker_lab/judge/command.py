@@ -158,10 +158,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
         say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
-    outcomes = [one.outcome for one in verdicts]
+    outcomes = [judged.outcome for judged in verdicts]
     if arguments.preset:
         return _late(verdicts, outcomes)
-    met = failures_met(one.run for one in verdicts)
+    met = failures_met(judged.run for judged in verdicts)
     if len(verdicts) > 1 or HELD in outcomes:
         say(coverage(met))
     if len(verdicts) > 1:
@@ -196,9 +196,9 @@ def _readers(arguments: argparse.Namespace) -> int:
 
 def _late(verdicts: list[Judged], outcomes: list[str]) -> int:
     """What the preset was asked. It is the answer where no rule was broken that could be seen."""
-    answers = [(one.run.script.name.rstrip("-0123456789"), answer(one)) for one in verdicts]
+    answers = [(judged.run.script.name.rstrip("-0123456789"), answer(judged)) for judged in verdicts]
     say(*late_table(answers))
-    said = [one.said for _, one in answers]
+    said = [answered.said for _, answered in answers]
     if YES in said or BROKEN in outcomes:
         return EXIT_BROKEN
     return EXIT_HELD if NO in said else EXIT_UNDECIDED
@@ -239,9 +239,9 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
         search.run(itertools.islice(seeds, arguments.runs), seen)
     finally:
         say(coverage(search.met), *search.table(), flush=True)
-    for one in search.found:
-        save_trace(one.judged, arguments.traces, one.name)
-    _report(arguments, [one.judged for one in search.found], started)
+    for broken in search.found:
+        save_trace(broken.judged, arguments.traces, broken.name)
+    _report(arguments, [broken.judged for broken in search.found], started)
     return EXIT_BROKEN if search.found else _held(arguments, search.met) if search.held else EXIT_UNDECIDED
 
 
@@ -251,20 +251,20 @@ def _run_of(script: Script, number: int, repeat: int) -> Script:
 
 def _rates(names: list[str], outcomes: list[str], repeat: int) -> list[str]:
     """With several runs a line for each script with its rate; then how often each outcome was."""
-    told = []
+    lines = []
     if repeat > 1:
         width = max(map(len, names))
         for at, name in enumerate(names):
             own = outcomes[at * repeat : (at + 1) * repeat]
             rates = [f"{said} {own.count(said)} of {len(own)}" for said in dict.fromkeys(own)]
-            told += [f"{name:<{width}}  {', '.join(rates)}"] if own else []
+            lines += [f"{name:<{width}}  {', '.join(rates)}"] if own else []
     totals = [HELD, BROKEN, UNDECIDED, *([NOT_APPLICABLE] if NOT_APPLICABLE in outcomes else [])]
-    return [*told, ", ".join(f"{outcomes.count(said)} {said}" for said in totals)]
+    return [*lines, ", ".join(f"{outcomes.count(said)} {said}" for said in totals)]
 
 
-def _names(given: list[str], *, calm: bool) -> list[str]:
-    names = given or (["calm"] if calm else [])
-    return [one for name in names for one in (bundled() if name == ALL else [name])]
+def _names(scripts: list[str], *, calm: bool) -> list[str]:
+    names = scripts or (["calm"] if calm else [])
+    return [script for name in names for script in (bundled() if name == ALL else [name])]
 
 
 def _task(arguments: argparse.Namespace) -> Task:

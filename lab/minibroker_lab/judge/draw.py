@@ -124,12 +124,13 @@ class Footprint(NamedTuple):
 
 def footprint(exchanges: Iterable[Exchange]) -> Footprint:
     """The footprint of a run's exchanges. Counts of the other APIs depend on timing, and are not used."""
-    every = [one for one in exchanges if one["api"] in REFUSED]
-    done = [one["api"] for one in every if one["api"] in _CORE and not one["errors"]]
+    every = [exchange for exchange in exchanges if exchange["api"] in REFUSED]
+    done = [exchange["api"] for exchange in every if exchange["api"] in _CORE and not exchange["errors"]]
     versions = {
-        api: max(one["version"] for one in every if one["api"] == api) for api in sorted({e["api"] for e in every})
+        api: max(exchange["version"] for exchange in every if exchange["api"] == api)
+        for api in sorted({e["api"] for e in every})
     }
-    named = frozenset(one["api"] for one in every if (one["request"] or {}).get("transactional_id"))
+    named = frozenset(exchange["api"] for exchange in every if (exchange["request"] or {}).get("transactional_id"))
     return Footprint(done, versions, named)
 
 
@@ -137,13 +138,15 @@ def draw(seed: int, seen: Footprint) -> Script:
     """The script of this seed for a client with this footprint: one to four faults, and the faults that these need."""
     random = Random(seed)
     drawn = [_fault(random, seen) for _ in range(random.choices((1, 2, 3, 4), (3, 4, 2, 1))[0])]
-    faults = [fault for one in drawn for fault in one]
+    faults = [fault for group in drawn for fault in group]
     # Kafka forgets a producer a day after its last record. No answer is that late, so the script has no other fault.
     lonely = [fault for fault in faults if "lose_producers" in str(fault)]
     faults = lonely[:1] or faults
     brokers = 2 if "$other_broker" in str(faults) else 1
-    told = "; ".join(f"{fault['api']}: {action_text(fault['action'])}" for fault in faults)
-    return Script(f"search-{seed}", f"Drawn from seed {seed}: {told}.", tuple(step(dict(f)) for f in faults), brokers)
+    actions = "; ".join(f"{fault['api']}: {action_text(fault['action'])}" for fault in faults)
+    return Script(
+        f"search-{seed}", f"Drawn from seed {seed}: {actions}.", tuple(step(dict(f)) for f in faults), brokers
+    )
 
 
 def _fault(random: Random, seen: Footprint) -> list[Fault]:
@@ -193,7 +196,7 @@ def _network(random: Random, api: str, seen: Footprint) -> Fault | None:
 def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
     """Hold a request until a later one of the run without failures is answered; the one after that is delayed, so that
     the held request arrives between them. Or hold it while an hour passes."""
-    places = [at for at, one in enumerate(seen.core) if one == api]
+    places = [at for at, name in enumerate(seen.core) if name == api]
     if not places:
         return None
     at = random.choice(places)

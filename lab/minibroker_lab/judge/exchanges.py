@@ -31,11 +31,11 @@ class Produced(NamedTuple):
 
 def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
     """Every readable batch of the Produce requests. topic_names: by topic id."""
-    found: list[Produced] = []
+    rows: list[Produced] = []
     for exchange in exchanges:
         if exchange["api"] == "Produce" and exchange.get("request_frame"):
-            found += _batches(exchange, topic_names)
-    return found
+            rows += _batches(exchange, topic_names)
+    return rows
 
 
 def _batches(exchange: Exchange, topic_names: Mapping[bytes, str]) -> Iterable[Produced]:

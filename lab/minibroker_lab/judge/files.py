@@ -50,14 +50,14 @@ def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, 
 def as_trace(judged: Judged) -> str:
     """The exchanges of a run with the verdict, for `minibroker trace view`; those that broke a promise say which."""
     broken: dict[int, list[str]] = {}
-    for one in judged.broken:
-        if one.exchange is not None:
-            broken.setdefault(one.exchange["number"], []).append(str(one.finding))
+    for promise in judged.broken:
+        if promise.exchange is not None:
+            broken.setdefault(promise.exchange["number"], []).append(str(promise.finding))
     exchanges = []
     for exchange in judged.run.exchanges:
-        found = broken.get(exchange["number"])
-        told = {name: value for name, value in exchange.items() if name != "request_frame"}
-        exchanges.append({**told, "broken": found} if found else told)
+        findings = broken.get(exchange["number"])
+        shown = {name: value for name, value in exchange.items() if name != "request_frame"}
+        exchanges.append({**shown, "broken": findings} if findings else shown)
     return as_lines(Trace(exchanges, verdict(judged)))
 
 
@@ -70,12 +70,12 @@ def save_trace(judged: Judged, directory: Path | None, name: str) -> None:
 
 def as_json(verdicts: Sequence[Judged]) -> str:
     """A list with one object a run."""
-    return json.dumps([to_json(one) for one in verdicts], indent=2) + "\n"
+    return json.dumps([to_json(judged) for judged in verdicts], indent=2) + "\n"
 
 
 def as_junit(verdicts: Sequence[Judged], started: str) -> str:
     """One case a run: broken is a failure, undecided or not applicable a skipped one."""
-    return junit([_case(one) for one in verdicts], NAME, started)
+    return junit([_case(judged) for judged in verdicts], NAME, started)
 
 
 def _case(judged: Judged) -> JunitCase:
@@ -94,10 +94,10 @@ def _case(judged: Judged) -> JunitCase:
 def as_html(verdicts: Sequence[Judged], command: str, started: str) -> str:
     """One page: a table of the scripts, then each with what it broke and its timeline."""
     rows = "\n".join(
-        f'<tr><td><a href="#{escape(one.run.script.name)}">{escape(one.run.script.name)}</a><br>'
-        f"<small>{escape(one.run.script.about)}</small></td>"
-        f'<td class="{_CLASSES[one.outcome]}">{one.outcome}</td><td>{escape(circumstances(one.run))}</td></tr>'
-        for one in verdicts
+        f'<tr><td><a href="#{escape(judged.run.script.name)}">{escape(judged.run.script.name)}</a><br>'
+        f"<small>{escape(judged.run.script.about)}</small></td>"
+        f'<td class="{_CLASSES[judged.outcome]}">{judged.outcome}</td><td>{escape(circumstances(judged.run))}</td></tr>'
+        for judged in verdicts
     )
     body = f"""<p><code>{escape(command)}</code>, {escape(started)}</p>
 <table><tr><th>script</th><th>exactly-once</th><th>run</th></tr>
@@ -109,10 +109,10 @@ def as_html(verdicts: Sequence[Judged], command: str, started: str) -> str:
 
 def _section(judged: Judged) -> str:
     run, first = judged.run, judged.first
-    found = "".join(f"<li>{escape(finding_line(one))}</li>" for one in judged.broken)
+    items = "".join(f"<li>{escape(finding_line(promise))}</li>" for promise in judged.broken)
     parts = [
         f'<h2 id="{escape(run.script.name)}" class="{_CLASSES[judged.outcome]}">{escape(headline(judged))}</h2>',
-        f"<p>{escape(circumstances(run))}</p>{f'<ul>{found}</ul>' if found else ''}",
+        f"<p>{escape(circumstances(run))}</p>{f'<ul>{items}</ul>' if items else ''}",
         timeline(run, first),
     ]
     if first is not None:

@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
     """The scripts for a client with these exchanges without failures: a late commit, a late abort, a late Produce. One
     that has no transaction after it is left out."""
-    done = [one for one in exchanges if not one["errors"] and one["outcome"] == "answered"]
+    done = [exchange for exchange in exchanges if not exchange["errors"] and exchange["outcome"] == "answered"]
     chosen = [
         ("late commit", _first(done, "EndTxn", committed=True)),
         ("late abort", _first(done, "EndTxn", committed=False)),
@@ -58,42 +58,55 @@ def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
 
 def _first(exchanges: Sequence[Exchange], api: str, **request: Any) -> Exchange | None:
     """The first request of a transaction with these fields."""
-    for one in exchanges:
-        fields = one["request"] or {}
-        if one["api"] == api and fields.get("transactional_id") and request.items() <= fields.items():
-            return one
+    for exchange in exchanges:
+        fields = exchange["request"] or {}
+        if exchange["api"] == api and fields.get("transactional_id") and request.items() <= fields.items():
+            return exchange
     return None
 
 
 def _next(exchanges: Sequence[Exchange], late: Exchange, api: str) -> Exchange | None:
     """The first request of this API in the transaction after that of `late`."""
-    ends = [one["number"] for one in exchanges if one["api"] == "EndTxn" and one["number"] >= late["number"]]
-    later = (one for one in exchanges if one["api"] == api and ends and one["number"] > ends[0])
-    return next((one for one in later if _transactional(one)), None)
+    ends = [
+        exchange["number"]
+        for exchange in exchanges
+        if exchange["api"] == "EndTxn" and exchange["number"] >= late["number"]
+    ]
+    later = (exchange for exchange in exchanges if exchange["api"] == api and ends and exchange["number"] > ends[0])
+    return next((exchange for exchange in later if _transactional(exchange)), None)
 
 
-def _transactional(one: Exchange) -> bool:
-    fields = one["request"] or {}
+def _transactional(exchange: Exchange) -> bool:
+    fields = exchange["request"] or {}
     named = fields.get("transactional_id") or fields.get("v3_and_below_transactional_id") or fields.get("transactions")
     return bool(named)
 
 
 def _nth(exchanges: Sequence[Exchange], chosen: Exchange) -> int:
-    return sum(one["api"] == chosen["api"] and one["number"] <= chosen["number"] for one in exchanges)
+    return sum(exchange["api"] == chosen["api"] and exchange["number"] <= chosen["number"] for exchange in exchanges)
 
 
 def answer(judged: Judged) -> Answer:
     """What a run under one of these scripts shows."""
     run = judged.run
-    late = next((one for one in run.exchanges if one["fault"] == 1), None)
+    late = next((exchange for exchange in run.exchanges if exchange["fault"] == 1), None)
     if late is None or late["response"] is None:
         return Answer(UNTOLD, "the client did not go on to another transaction while the request was late")
     number, end_ms = late["number"], late["time_ms"] + late["took_ms"]
     if late["errors"]:
         return Answer(NO, f"{_name(late)} was refused with {late['errors'][0].partition(' ')[0]}", number)
     who = _who(late, run.produced)
-    during = [one for one in run.exchanges if one["time_ms"] >= late["time_ms"] and one["number"] < number]
-    ended = next((one for one in during if one["api"] == "EndTxn" and not one["errors"] and one is not late), None)
+    during = [
+        exchange for exchange in run.exchanges if exchange["time_ms"] >= late["time_ms"] and exchange["number"] < number
+    ]
+    ended = next(
+        (
+            exchange
+            for exchange in during
+            if exchange["api"] == "EndTxn" and not exchange["errors"] and exchange is not late
+        ),
+        None,
+    )
     if ended is None:
         return Answer(UNTOLD, "the client sent no other EndTxn while the request was late", number)
     begun = next(_writes(run.produced, ended, end_ms), None)
@@ -136,10 +149,10 @@ def _name(late: Exchange) -> str:
 
 def table(answers: Sequence[tuple[str, Answer]]) -> list[str]:
     """A line for each script: how often each was said, and what the first run that said so shows."""
-    told = ["can a late request act on the next transaction?"]
+    lines = ["can a late request act on the next transaction?"]
     for name in dict.fromkeys(name for name, _ in answers):
-        own = [one for script, one in answers if script == name]
-        for said in dict.fromkeys(one.said for one in own):
-            same = [one for one in own if one.said == said]
-            told.append(f"  {name:<12}  {said:<8}  {len(same)} of {len(own)}: {same[0].why}")
-    return told
+        own = [answer_ for script, answer_ in answers if script == name]
+        for said in dict.fromkeys(answer_.said for answer_ in own):
+            same = [answer_ for answer_ in own if answer_.said == said]
+            lines.append(f"  {name:<12}  {said:<8}  {len(same)} of {len(own)}: {same[0].why}")
+    return lines

@@ -44,5 +44,5 @@ def lineage_of(text: str, key: str) -> Lineage:
 
 
 def _values(how: str, record: Record) -> list[Any]:
-    key, value = (None if one is None else bytes(one) for one in (record.key, record.value))
+    key, value = (None if part is None else bytes(part) for part in (record.key, record.value))
     return list(values_of(how, key, value, record.headers))

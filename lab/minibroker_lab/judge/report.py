@@ -103,13 +103,13 @@ def unmet(met: Met) -> list[str]:
 
 def coverage(met: Met) -> str:
     """What "held" speaks of, as a line."""
-    told = (
+    parts = (
         f"{api} ({', '.join(f'{failure} {count}' for failure, count in failures.most_common())})"
         for api, failures in sorted(met.items())
         if failures
     )
     untouched = f"; no failure met: {', '.join(unmet(met))}" if unmet(met) else ""
-    return f"requests made to fail: {', '.join(told) or 'none'}{untouched}"
+    return f"requests made to fail: {', '.join(parts) or 'none'}{untouched}"
 
 
 def refusals(run: JudgedRun) -> int:
@@ -122,10 +122,10 @@ def violation(first: Exchange) -> str:
     return f"first violating exchange: {first['number']}, {first['api']} of {first['client_id'] or '-'}"
 
 
-def finding_line(one: BrokenPromise) -> str:
+def finding_line(promise: BrokenPromise) -> str:
     """The rule, the place, and the exchange where there is one."""
-    at = "" if one.exchange is None else f" (exchange {one.exchange['number']})"
-    return f"{one.finding}{at}"
+    at = "" if promise.exchange is None else f" (exchange {promise.exchange['number']})"
+    return f"{promise.finding}{at}"
 
 
 def lines(judged: Judged) -> list[str]:
@@ -137,14 +137,14 @@ def lines(judged: Judged) -> list[str]:
 def verdict(judged: Judged) -> list[str]:
     """The verdict, one line each."""
     broken, first = judged.broken, judged.first
-    found = [headline(judged), f"  {circumstances(judged.run)}"]
-    found += [f"  {finding_line(one)}" for one in broken[:_SHOWN]]
+    lines = [headline(judged), f"  {circumstances(judged.run)}"]
+    lines += [f"  {finding_line(promise)}" for promise in broken[:_SHOWN]]
     if len(broken) > _SHOWN:
-        found.append(f"  and {len(broken) - _SHOWN} more")
-    found += [f"  {one}" for one in judged.noticed]
+        lines.append(f"  and {len(broken) - _SHOWN} more")
+    lines += [f"  {notice}" for notice in judged.noticed]
     if first is not None:
-        found.append(f"  {violation(first)}")
-    return found
+        lines.append(f"  {violation(first)}")
+    return lines
 
 
 def around(exchanges: Sequence[Exchange], chosen: Exchange) -> list[Exchange]:
@@ -178,18 +178,18 @@ def to_json(judged: Judged) -> dict[str, Any]:
         "restarts": run.restarts,
         "failures_met": failures_met([run]),
         "refusals": refusals(run),
-        "notices": [str(one) for one in judged.noticed],
+        "notices": [str(notice) for notice in judged.noticed],
         "broken": [
             {
-                "rule": one.finding.rule,
-                "topic": one.finding.log.topic,
-                "partition": one.finding.log.partition,
-                "offset": one.finding.first_offset,
-                "producer_id": one.finding.producer_id,
-                "message": one.finding.message,
-                "exchange": None if one.exchange is None else one.exchange["number"],
+                "rule": promise.finding.rule,
+                "topic": promise.finding.log.topic,
+                "partition": promise.finding.log.partition,
+                "offset": promise.finding.first_offset,
+                "producer_id": promise.finding.producer_id,
+                "message": promise.finding.message,
+                "exchange": None if promise.exchange is None else promise.exchange["number"],
             }
-            for one in judged.broken
+            for promise in judged.broken
         ],
         "first_violation": None if first is None else first["number"],
         "timeline": timeline(run.exchanges, first) if first is not None else [],

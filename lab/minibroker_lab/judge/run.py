@@ -55,9 +55,11 @@ class JudgedRun:
     def unapplied(self) -> frozenset[int]:
         """Numbers of the exchanges without an answer that the script kept from being applied."""
         return frozenset(
-            one["number"]
-            for one in self.exchanges
-            if one["fault"] and one["outcome"] != "answered" and not self.script.steps[one["fault"] - 1].applies
+            exchange["number"]
+            for exchange in self.exchanges
+            if exchange["fault"]
+            and exchange["outcome"] != "answered"
+            and not self.script.steps[exchange["fault"] - 1].applies
         )
 
 
@@ -168,9 +170,9 @@ def _wait_for_replicas(broker: Minibroker) -> None:
 def _replicated(cluster: Cluster) -> bool:
     brokers = cluster.brokers.values()
     ends: dict[tuple[str, int], set[int]] = {}
-    for partition in (one for broker in brokers for one in broker.partitions()):
+    for partition in (partition_ for broker in brokers for partition_ in broker.partitions()):
         ends.setdefault((partition.topic, partition.index), set()).add(partition.log_end_offset)
-    return all(len(found) == 1 for found in ends.values())
+    return all(len(offsets) == 1 for offsets in ends.values())
 
 
 def _answered(run: JudgedRun, api: str) -> int:

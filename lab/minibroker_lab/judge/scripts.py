@@ -65,8 +65,8 @@ class Script:
 
 def bundled() -> list[str]:
     """Names of the scripts that come with the package."""
-    found = [file.name for file in files("minibroker_lab.judge").joinpath("scripts").iterdir()]
-    return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+    file_names = [file.name for file in files("minibroker_lab.judge").joinpath("scripts").iterdir()]
+    return sorted(name.removesuffix(_SUFFIX) for name in file_names if name.endswith(_SUFFIX))
 
 
 def load(name: str) -> Script:
@@ -89,12 +89,12 @@ def load(name: str) -> Script:
 def parse(text: str, name: str) -> Script:
     """A script from TOML. Raises ScriptError."""
     try:
-        given = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScriptError(f"{name}: {error}") from None
-    about, faults, brokers = given.pop("about", ""), given.pop("fault", []), given.pop("brokers", 1)
-    if given:
-        raise ScriptError(f"{name}: a script has about, brokers and fault, not {next(iter(given))}")
+    about, faults, brokers = table.pop("about", ""), table.pop("fault", []), table.pop("brokers", 1)
+    if table:
+        raise ScriptError(f"{name}: a script has about, brokers and fault, not {next(iter(table))}")
     if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
         raise ScriptError(f"{name}: brokers is a number from 1 to {_MOST_BROKERS}, not {brokers!r}")
     if not isinstance(about, str) or not isinstance(faults, list):
@@ -122,7 +122,7 @@ def step(fault: dict[str, Any]) -> Step:
     if restart is not True and "restart_client" in meanwhile:
         raise FaultError("meanwhile has restart_client = true, or does not have it")
     numbers = [meanwhile.get("advance_ms", 1), meanwhile.get("times", 1)]
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in numbers):
+    if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 1 for number in numbers):
         raise FaultError("meanwhile has advance_ms and times, numbers of 1 or more")
     if restart and ("until" in meanwhile or rule["times"] != 1):
         raise FaultError("meanwhile has restart_client without until, in a fault with times = 1")
@@ -148,15 +148,15 @@ def action_text(action: Mapping[str, Any] | str) -> str:
 def as_toml(script: Script) -> str:
     """The file of a script, without what is the default."""
     lines = [f"about = {json.dumps(script.about)}", *([f"brokers = {script.brokers}"] if script.brokers > 1 else [])]
-    for one in script.steps:
-        held: dict[str, Any] = {"restart_client": True} if one.restart else {}
-        held |= {"advance_ms": one.advance_ms} if one.advance_ms else {}
-        held |= {"until": one.until, "times": one.times} if one.until else {}
+    for step in script.steps:
+        held: dict[str, Any] = {"restart_client": True} if step.restart else {}
+        held |= {"advance_ms": step.advance_ms} if step.advance_ms else {}
+        held |= {"until": step.until, "times": step.times} if step.until else {}
         meanwhile = {"meanwhile": held} if held else {}
         lines += ["", "[[fault]]"]
         lines += [
             f"{name} = {_value(value)}"
-            for name, value in {**one.rule, **meanwhile}.items()
+            for name, value in {**step.rule, **meanwhile}.items()
             if value != _DEFAULTS.get(name)
         ]
     return "\n".join(lines) + "\n"
@@ -165,5 +165,5 @@ def as_toml(script: Script) -> str:
 def _value(value: Any) -> str:
     """What a rule has: JSON's texts, numbers and lists are TOML's."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {_value(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {_value(item)}' for name, item in value.items())} }}"
     return json.dumps(value)

@@ -84,24 +84,24 @@ class Search:
                 known.times += 1
                 return
         say(*lines(judged), flush=True)
-        one = Found(script.name, rule, script, judged)
-        self.found.append(one)  # before the long work, so that an interrupted search reports it
-        self._save(one)
-        self._minimise(one)
-        again = [self._breaks(one.script, rule) for _ in range(self.repeat) if not self.over()]
-        one.broken, one.runs = len(again) - again.count(None), len(again)
-        say(*(f"  {line}" for line in as_toml(one.script).splitlines()), flush=True)
+        broken = Found(script.name, rule, script, judged)
+        self.found.append(broken)  # before the long work, so that an interrupted search reports it
+        self._save(broken)
+        self._minimise(broken)
+        again = [self._breaks(broken.script, rule) for _ in range(self.repeat) if not self.over()]
+        broken.broken, broken.runs = len(again) - again.count(None), len(again)
+        say(*(f"  {line}" for line in as_toml(broken.script).splitlines()), flush=True)
 
-    def _minimise(self, one: Found) -> None:
+    def _minimise(self, broken: Found) -> None:
         """Replace the script by a smaller one as long as one breaks the rule."""
         smaller = True
         while smaller and not self.over():
             smaller = False
-            for candidate in _smaller(one.script, one.judged):
-                judged = self._broken_once(candidate, one.rule)
+            for candidate in _smaller(broken.script, broken.judged):
+                judged = self._broken_once(candidate, broken.rule)
                 if judged is not None:
-                    one.script, one.judged, smaller = candidate, judged, True
-                    self._save(one)
+                    broken.script, broken.judged, smaller = candidate, judged, True
+                    self._save(broken)
                     break
 
     def _broken_once(self, script: Script, rule: str) -> Judged | None:
@@ -113,39 +113,43 @@ class Search:
             judged = self.try_out(script)
         except HistoryError:
             return None
-        return judged if rule in {one.finding.rule for one in judged.broken} else None
+        return judged if rule in {promise.finding.rule for promise in judged.broken} else None
 
-    def _save(self, one: Found) -> None:
+    def _save(self, broken: Found) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        output_path(self.directory / f"{one.name}.toml").write_text(as_toml(one.script), encoding="utf-8")
+        output_path(self.directory / f"{broken.name}.toml").write_text(as_toml(broken.script), encoding="utf-8")
 
     def table(self) -> list[str]:
         """How often each outcome occurred, then what broke, and why the rest could not be decided."""
-        outcomes = {HELD: self.held, BROKEN: sum(one.times for one in self.found), UNDECIDED: self.undecided.total()}
+        outcomes = {
+            HELD: self.held,
+            BROKEN: sum(broken.times for broken in self.found),
+            UNDECIDED: self.undecided.total(),
+        }
         outcomes[NOT_APPLICABLE] = self.idle
-        told = [
+        lines = [
             f"{counted(sum(outcomes.values()), 'run')}: " + ", ".join(f"{n} {said}" for said, n in outcomes.items())
         ]
-        for one in self.found:
-            rate = f"{one.broken} of {counted(one.runs, 'run')}" if one.runs else "not repeated"
-            told.append(f"  {BROKEN} {one.times}×: {one.rule}: {one.name}.toml ({rate})")
-        told += [f"  {UNDECIDED} {times}×: {why}" for why, times in self.undecided.most_common()]
-        return told
+        for broken in self.found:
+            rate = f"{broken.broken} of {counted(broken.runs, 'run')}" if broken.runs else "not repeated"
+            lines.append(f"  {BROKEN} {broken.times}×: {broken.rule}: {broken.name}.toml ({rate})")
+        lines += [f"  {UNDECIDED} {times}×: {why}" for why, times in self.undecided.most_common()]
+        return lines
 
 
 def _smaller(script: Script, judged: Judged) -> Iterator[Script]:
     """Smaller scripts; those that remove most come first."""
     steps = script.steps
-    acted = {one["fault"] for one in judged.run.exchanges}
+    acted = {exchange["fault"] for exchange in judged.run.exchanges}
     idle = [at for at in range(len(steps)) if at + 1 not in acted]
     if idle and len(idle) < len(steps):
-        yield _with(script, [one for at, one in enumerate(steps) if at not in idle])
+        yield _with(script, [step for at, step in enumerate(steps) if at not in idle])
     if len(steps) > 1:
         for at in reversed(range(len(steps))):
             yield _with(script, [*steps[:at], *steps[at + 1 :]])
-    for at, one in enumerate(steps):
-        for rule in _fewer(one.rule):
-            yield _with(script, [*steps[:at], replace(one, rule=rule), *steps[at + 1 :]])
+    for at, step in enumerate(steps):
+        for rule in _fewer(step.rule):
+            yield _with(script, [*steps[:at], replace(step, rule=rule), *steps[at + 1 :]])
 
 
 def _fewer(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -155,14 +159,14 @@ def _fewer(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _with(script: Script, steps: list[Step]) -> Script:
-    brokers = script.brokers if any("$other_broker" in str(one.rule) for one in steps) else 1
+    brokers = script.brokers if any("$other_broker" in str(step.rule) for step in steps) else 1
     return replace(script, steps=tuple(steps), brokers=brokers)
 
 
 def _has(script: Script, known: Script) -> bool:
     """Whether `script` contains all faults of `known`, at any request."""
-    left = [_kind(one) for one in script.steps]
-    return all(_kind(one) in left for one in known.steps)
+    kinds = [_kind(step) for step in script.steps]
+    return all(_kind(step) in kinds for step in known.steps)
 
 
 def _kind(step: Step) -> str:

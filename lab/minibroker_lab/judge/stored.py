@@ -41,7 +41,7 @@ def read_stored(disk: Disk, transactions: Iterable[Transaction]) -> list[Stored]
     for transaction in transactions:
         log = Log("", transaction.log.topic, transaction.log.partition)
         ended.setdefault((log, transaction.producer_id), []).append(transaction)
-    found = []
+    rows = []
     for name in sorted(disk.list()):
         place = partition_of(name)
         if place is None or place[0] in COORDINATOR_TOPICS or not disk.is_dir(name):
@@ -61,7 +61,7 @@ def read_stored(disk: Disk, transactions: Iterable[Transaction]) -> list[Stored]
                         )
                     )
                     batch = header.producer_id, header.producer_epoch, header.base_sequence
-                    found += [Stored(*place, batch, record, committed) for record in decode_records(data, 0, header)]
+                    rows += [Stored(*place, batch, record, committed) for record in decode_records(data, 0, header)]
             finally:
                 opened.close()
-    return found
+    return rows

@@ -79,39 +79,41 @@ def judge(evidence: Evidence) -> Verdict:
     scanned = scan_directory(evidence.disk)
     transactions = [t for rows in scanned.logs for t in judge_log(rows, as_of_ms=evidence.as_of_ms).transactions]
     stored = read_stored(evidence.disk, transactions)
-    found = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
-    found += _content(stored)
+    findings = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
+    findings += _content(stored)
     starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
     removed = removed_records(evidence.produced, stored, evidence.exchanges, transactions, evidence.compacted)
-    found += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
+    findings += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
     if evidence.history is not None:
-        found += _history(evidence.history, stored + removed, starts)
+        findings += _history(evidence.history, stored + removed, starts)
     for lineage in evidence.lineage:
-        found += _lineage(stored + removed, lineage)
+        findings += _lineage(stored + removed, lineage)
     link = _Links(evidence, stored)
-    found += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
+    findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
-    for one in found:
-        if one.severity == ERROR:
+    for breach in findings:
+        if breach.severity == ERROR:
             # The wire and the history may both tell of one place.
-            message = "" if one.first_offset >= 0 else one.message
-            broken.setdefault((one.rule, one.log._replace(root=""), one.first_offset, message), link.broken(one))
-    shared = [BrokenPromise(*one) for one in shared_ids(link.wire)]
+            message = "" if breach.first_offset >= 0 else breach.message
+            broken.setdefault(
+                (breach.rule, breach.log._replace(root=""), breach.first_offset, message), link.broken(breach)
+            )
+    shared = [BrokenPromise(*pair) for pair in shared_ids(link.wire)]
     last = len(evidence.exchanges) + 1
     ordered = sorted(
         [*broken.values(), *shared], key=lambda b: b.exchange["number"] if b.exchange is not None else last
     )
-    return Verdict(ordered, [one for one in found if RULES[one.rule].severity != ERROR])
+    return Verdict(ordered, [finding for finding in findings if RULES[finding.rule].severity != ERROR])
 
 
 def waited_for(exchanges: Sequence[Exchange]) -> Exchange | None:
     """What a client that made no progress asked for last: its last request of a transaction or of offsets that got no
     answer, else the last of those at all, else its last request. A client that waits goes on with Fetch and Heartbeat.
     """
-    own = [one for one in exchanges if one["api"] in EXACTLY_ONCE]
-    unanswered = [one for one in own if one["outcome"] != "answered"]
+    own = [exchange for exchange in exchanges if exchange["api"] in EXACTLY_ONCE]
+    unanswered = [exchange for exchange in own if exchange["outcome"] != "answered"]
     # A later answer to the same API says that it was asked again.
-    open_ends = [one for one in unanswered[-1:] if not any(_asked_again(one, later) for later in own)]
+    open_ends = [exchange for exchange in unanswered[-1:] if not any(_asked_again(exchange, later) for later in own)]
     candidates = open_ends or own or exchanges
     return candidates[-1] if candidates else None
 
@@ -120,13 +122,13 @@ def since(exchanges: Sequence[Exchange], names: Mapping[str, str] = {}) -> str:
     """What came after `waited_for`, to append to a sentence; empty when nothing did. A client in an endless loop is
     seen by it: ``, and sent 28000 Fetch (all of in-0 from offset 5) since then``."""
     last = waited_for(exchanges)
-    later = [one for one in exchanges if last is not None and one["number"] > last["number"]]
-    earlier = [one for one in exchanges if last is not None and one["number"] < last["number"]]
+    later = [exchange for exchange in exchanges if last is not None and exchange["number"] > last["number"]]
+    earlier = [exchange for exchange in exchanges if last is not None and exchange["number"] < last["number"]]
     positions = _fetched_from(earlier, later, names)
     same = f" (all of {', '.join(positions)})" if positions else ""
-    counts = Counter(one["api"] for one in later).most_common()
-    told = ", ".join(f"{count} {api}{same if api == 'Fetch' else ''}" for api, count in counts)
-    return f", and sent {told} since then" if told else ""
+    counts = Counter(exchange["api"] for exchange in later).most_common()
+    sent = ", ".join(f"{count} {api}{same if api == 'Fetch' else ''}" for api, count in counts)
+    return f", and sent {sent} since then" if sent else ""
 
 
 def _fetched_from(earlier: Sequence[Exchange], later: Sequence[Exchange], names: Mapping[str, str]) -> list[str]:
@@ -148,9 +150,11 @@ def _fetches(exchanges: Sequence[Exchange], names: Mapping[str, str]) -> Iterato
             yield f"{name}-{row['partition']}", row["fetch_offset"]
 
 
-def _asked_again(one: Exchange, later: Exchange) -> bool:
+def _asked_again(exchange: Exchange, later: Exchange) -> bool:
     return bool(
-        later["number"] > one["number"] and later["api"] == one["api"] and later["client_id"] == one["client_id"]
+        later["number"] > exchange["number"]
+        and later["api"] == exchange["api"]
+        and later["client_id"] == exchange["client_id"]
     )
 
 
@@ -174,10 +178,10 @@ def judge_wire(
     for row in (*stored, *removed):
         contents[row.topic, row.partition, row.record.offset].add(row.content[1:])
     copies: dict[tuple[object, ...], list[Stored]] = defaultdict(list)
-    for one in stored:
-        if one.committed:
-            copies[one.topic, *one.content].append(one)
-    found = []
+    for of_log in stored:
+        if of_log.committed:
+            copies[of_log.topic, *of_log.content].append(of_log)
+    findings = []
     tries: dict[tuple[object, ...], list[Produced]] = defaultdict(list)
     for sent in produced:
         for index, record in enumerate(sent.records):
@@ -186,25 +190,27 @@ def judge_wire(
             kept = sent.base_offset >= 0 and at[2] >= starts.get(at[:2], 0)
             if kept and content_of(record)[1:] not in contents[at]:
                 reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
-                found.append(_of(sent, "lost-record", at[2], reason))
+                findings.append(_of(sent, "lost-record", at[2], reason))
     for what, every in tries.items():
         same, meant = copies.get(what, []), _meant(every)
         if complete and len(same) > meant:
-            offsets = ", ".join(f"{one.topic}-{one.partition}@{one.record.offset}" for one in same)
+            offsets = ", ".join(f"{row.topic}-{row.partition}@{row.record.offset}" for row in same)
             times = "once" if len(every) == 1 else f"{len(every)} times"
             reason = f"{text_of(same[0].record.value)!r} was sent {times} and is read at {offsets}"
-            found.append(_of(every[min(meant, len(every) - 1)], "duplicate-record", same[meant].record.offset, reason))
-    return found
+            findings.append(
+                _of(every[min(meant, len(every) - 1)], "duplicate-record", same[meant].record.offset, reason)
+            )
+    return findings
 
 
 def _meant(tries: Sequence[Produced]) -> int:
     """How many records were meant by these, which have the same content: a try that failed and the one after it, of the
     same client, are one."""
     clients: dict[str, list[Produced]] = defaultdict(list)
-    for one in tries:
-        clients[one.exchange["client_id"]].append(one)
-    answered = (sum(one.base_offset >= 0 for one in own) for own in clients.values())
-    first = (sum(one.exchange is own[0].exchange for one in own) for own in clients.values())
+    for produced in tries:
+        clients[produced.exchange["client_id"]].append(produced)
+    answered = (sum(produced.base_offset >= 0 for produced in own) for own in clients.values())
+    first = (sum(produced.exchange is own[0].exchange for produced in own) for own in clients.values())
     return sum(map(max, answered, first))
 
 
@@ -215,39 +221,39 @@ def _of(sent: Produced, rule: str, offset: int, reason: str) -> Finding:
 
 def _content(stored: Sequence[Stored]) -> list[Finding]:
     same: dict[tuple[object, ...], list[Content]] = defaultdict(list)
-    for one in stored:
-        log = Log("", one.topic, one.partition)
-        if one.committed:
-            same[one.content].append(Content(log, one.record.offset, one.batch[0], one.batch[1], one.content))
-    return [found for key, rows in same.items() for found in judge_content(key, rows)]
+    for row in stored:
+        log = Log("", row.topic, row.partition)
+        if row.committed:
+            same[row.content].append(Content(log, row.record.offset, row.batch[0], row.batch[1], row.content))
+    return [finding for key, rows in same.items() for finding in judge_content(key, rows)]
 
 
 def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list[Finding]:
     topics = {sent.topic for sent in history.sent}
     final = [
-        Seen("the log", one.topic, one.partition, one.record.offset, key_of(one.topic, text_of(one.record.value)))
-        for one in stored
-        if one.committed and one.topic in topics
+        Seen("the log", row.topic, row.partition, row.record.offset, key_of(row.topic, text_of(row.record.value)))
+        for row in stored
+        if row.committed and row.topic in topics
     ]
-    found = judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
-    return [*found, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
+    findings = judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
+    return [*findings, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
 
 
 def _lineage(stored: Sequence[Stored], lineage: Lineage) -> list[Finding]:
     inputs: dict[str, list[RecordPosition]] = defaultdict(list)
     outputs: dict[str, list[RecordPosition]] = defaultdict(list)
-    for one in stored:
-        place = RecordPosition(Log("", one.topic, one.partition), one.record.offset)
-        if one.committed and one.topic == lineage.source:
-            for key in lineage.of_input(one.topic, one.partition, one.record):
+    for row in stored:
+        place = RecordPosition(Log("", row.topic, row.partition), row.record.offset)
+        if row.committed and row.topic == lineage.source:
+            for key in lineage.of_input(row.topic, row.partition, row.record):
                 inputs[key].append(place)
-        if one.committed and one.topic == lineage.target:
-            for key in lineage.of_output(one.record):
+        if row.committed and row.topic == lineage.target:
+            for key in lineage.of_output(row.record):
                 outputs[key].append(place)
     return [
-        found
+        finding
         for key in {**inputs, **outputs}
-        for found in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+        for finding in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
     ]
 
 
@@ -258,51 +264,57 @@ class _Links:
         self._evidence = evidence
         self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names, evidence.unapplied)
         self._causes = Causes(self.wire, stored, evidence.lineage)
-        self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
+        self._there = {(row.topic, row.partition, row.record.offset): row for row in stored}
 
-    def broken(self, found: Finding) -> BrokenPromise:
-        exchange = self._exchange(found)
-        cause = self._causes.of(found, exchange)
-        return BrokenPromise(found._replace(message=f"{found.message}; {cause}") if cause else found, exchange)
+    def broken(self, finding: Finding) -> BrokenPromise:
+        exchange = self._exchange(finding)
+        cause = self._causes.of(finding, exchange)
+        return BrokenPromise(finding._replace(message=f"{finding.message}; {cause}") if cause else finding, exchange)
 
-    def _exchange(self, found: Finding) -> Exchange | None:
-        if found.rule in ("offset-end", "offset-outcome"):
+    def _exchange(self, finding: Finding) -> Exchange | None:
+        if finding.rule in ("offset-end", "offset-outcome"):
             commits = [e for e in self._evidence.exchanges if e["api"] in OFFSET_COMMITS and not e["errors"]]
             return commits[-1] if commits else None
-        if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
-            return self._of_value(found.message)
-        if found.rule == NO_PROGRESS:
+        if finding.rule in ("lost-record", "torn-transaction") and finding.first_offset < 0:
+            return self._of_value(finding.message)
+        if finding.rule == NO_PROGRESS:
             return waited_for(self._evidence.exchanges)
-        if found.rule == "lineage-lost":
-            offsets = [row for row in self.wire.offsets() if row[2:4] == found.log[1:]]
+        if finding.rule == "lineage-lost":
+            offsets = [row for row in self.wire.offsets() if row[2:4] == finding.log[1:]]
             if offsets:
                 # From a commit behind it on no member gets it; without such a commit it is not read yet.
-                return next((row.exchange for row in offsets if row.offset > found.first_offset), None)
-        one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
+                return next((row.exchange for row in offsets if row.offset > finding.first_offset), None)
+        at_place = self._there.get((finding.log.topic, finding.log.partition, finding.first_offset))
         batches = self._evidence.produced
-        if found.rule == "lost-record":  # what the answer names is not what lies there
+        if finding.rule == "lost-record":  # what the answer names is not what lies there
             own = [
                 b
                 for b in batches
-                if (b.topic, b.partition) == (found.log.topic, found.log.partition)
-                and 0 <= b.base_offset <= found.first_offset < b.base_offset + len(b.records)
+                if (b.topic, b.partition) == (finding.log.topic, finding.log.partition)
+                and 0 <= b.base_offset <= finding.first_offset < b.base_offset + len(b.records)
             ]
-        elif one is not None and one.batch[0] >= 0:
-            own = [b for b in batches if (b.topic, b.partition, b.batch) == (one.topic, one.partition, one.batch)]
-        elif one is not None:
-            own = [b for b in batches if b.topic == one.topic and one.content in map(content_of, b.records)]
+        elif at_place is not None and at_place.batch[0] >= 0:
+            own = [
+                b
+                for b in batches
+                if (b.topic, b.partition, b.batch) == (at_place.topic, at_place.partition, at_place.batch)
+            ]
+        elif at_place is not None:
+            own = [b for b in batches if b.topic == at_place.topic and at_place.content in map(content_of, b.records)]
         else:
-            own = [b for b in batches if b.batch[0] == found.producer_id >= 0]
+            own = [b for b in batches if b.batch[0] == finding.producer_id >= 0]
         if not own:
             return None
         # Copies without producer id cannot be told apart: the second try is where it went wrong.
-        return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
+        return own[
+            1 if len(own) > 1 and finding.rule == "duplicate-record" and finding.producer_id < 0 else -1
+        ].exchange
 
     def _of_value(self, message: str) -> Exchange | None:
         # The rules over histories name a record by its key, or its transaction, and only in their words.
         history = self._evidence.history or History()
         meant = {sent.key for sent in history.sent if repr(sent.key) in message or f"{sent.transaction!r} " in message}
-        for one in reversed(self._evidence.produced):
-            if any(key_of(one.topic, text_of(record.value)) in meant for record in one.records):
-                return one.exchange
+        for produced in reversed(self._evidence.produced):
+            if any(key_of(produced.topic, text_of(record.value)) in meant for record in produced.records):
+                return produced.exchange
         return None

@@ -120,17 +120,17 @@ class Case:
             raise CaseError(str(error)) from None
 
 
-def find(given: str | None) -> Path:
+def find(named: str | None) -> Path:
     """The folder of cases: the one that is given, else ``museum/cases`` of the working directory or what came with us.
 
     Raises CaseError.
     """
-    tried = [Path(given)] if given else [PLACE, *INSTALLED]
+    tried = [Path(named)] if named else [PLACE, *INSTALLED]
     for place in tried:
         if place.is_dir() and any(place.glob(f"*/{_CASE}")):
             return place
-    if given:
-        raise CaseError(f"there are no cases in {given}: each is a folder with a {_CASE}")
+    if named:
+        raise CaseError(f"there are no cases in {named}: each is a folder with a {_CASE}")
     raise CaseError(f"there are no cases in {PLACE}, nor with the package; --cases DIR names a folder")
 
 
@@ -141,14 +141,16 @@ def read_all(place: Path) -> list[Case]:
     return [replace(case, measured=rates.get(case.id, ())) for case in cases]
 
 
-def save(place: Path, case: str, found: Measured) -> None:
+def save(place: Path, case: str, measured: Measured) -> None:
     """Write a rate down, in place of an older one of the same version. Raises CaseError."""
     with _alone(place.parent):
         rates = _read_rates(place)
-        kept = [one for one in rates.get(case, ()) if (one.version, one.failures) != (found.version, found.failures)]
-        rates[case] = (*kept, found)
+        kept = [
+            row for row in rates.get(case, ()) if (row.version, row.failures) != (measured.version, measured.failures)
+        ]
+        rates[case] = (*kept, measured)
         lines = [
-            f"  {json.dumps(name)}: [\n    " + ",\n    ".join(json.dumps(asdict(one)) for one in rates[name]) + "\n  ]"
+            f"  {json.dumps(name)}: [\n    " + ",\n    ".join(json.dumps(asdict(row)) for row in rates[name]) + "\n  ]"
             for name in sorted(rates)
         ]
         (place.parent / _RATES).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
@@ -175,8 +177,8 @@ def _alone(folder: Path) -> Iterator[None]:
 def _read_rates(place: Path) -> dict[str, tuple[Measured, ...]]:
     path = place.parent / _RATES
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-        return {case: tuple(_made(Measured, one, _MEASURED) for one in every) for case, every in given.items()}
+        rates = json.loads(path.read_text(encoding="utf-8"))
+        return {case: tuple(_made(Measured, row, _MEASURED) for row in every) for case, every in rates.items()}
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -199,11 +201,11 @@ def read(folder: Path) -> Case:
     """Raises CaseError."""
     path = folder / _CASE
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-        lists = {name: _texts(given, name) for name in ("bad", "good", "plan")}
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        lists = {name: _texts(table, name) for name in ("bad", "good", "plan")}
         for step in lists["plan"]:
             check(step)
-        case: Case = _made(Case, {**given, **lists, "folder": folder}, _CASE_FIELDS)
+        case: Case = _made(Case, {**table, **lists, "folder": folder}, _CASE_FIELDS)
     except OSError as error:
         raise CaseError(reason(error)) from None
     except (ValueError, TypeError) as error:
@@ -217,9 +219,9 @@ def read(folder: Path) -> Case:
     return case
 
 
-def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    texts = given.get(name, [])
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+def _texts(table: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    texts = table.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name} is a list of texts, not {texts!r}")
     return tuple(texts)
 
@@ -230,12 +232,12 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "bool": lambda value: isinstance(value, bool),
 }
-_MEASURED = {one.name: str(one.type) for one in fields(Measured)}
-_CASE_FIELDS = {one.name: str(one.type) for one in fields(Case)}
+_MEASURED = {known_field.name: str(known_field.type) for known_field in fields(Measured)}
+_CASE_FIELDS = {known_field.name: str(known_field.type) for known_field in fields(Case)}
 
 
-def _made(kind: type[Any], given: Any, known: Mapping[str, str]) -> Any:
-    for name, value in given.items():
+def _made(kind: type[Any], values: Any, known: Mapping[str, str]) -> Any:
+    for name, value in values.items():
         if name not in known:
             raise ValueError(f"{kind.__name__} has no {name!r}{near(name, known)}")
         if known[name].startswith("Mapping") and not isinstance(value, dict):
@@ -243,6 +245,6 @@ def _made(kind: type[Any], given: Any, known: Mapping[str, str]) -> Any:
         if not _KINDS.get(known[name], lambda value: True)(value):
             raise ValueError(f"{name} cannot be {value!r}")
     try:
-        return kind(**given)
+        return kind(**values)
     except TypeError as error:
         raise ValueError(str(error).partition("() ")[2]) from None

@@ -194,10 +194,10 @@ _START: dict[str, Callable[[Path, Path, str], list[str]]] = {
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise ClientError(f"{name} is not installed")
-    return found
+    return path
 
 
 def _run(command: Sequence[str], place: Path, what: str) -> None:
@@ -228,7 +228,7 @@ _MARKED = ("ERROR: ", "[ERROR] ", "npm error ", "npm ERR! ")
 def _reason(lines: Sequence[str]) -> str:
     """What a tool says is wrong: pip's last such line, the first one of Maven and npm, the last line of Go."""
     wrong = [(mark, line.removeprefix(mark).strip()) for line in lines for mark in _MARKED if line.startswith(mark)]
-    wrong = [one for one in wrong if one[1] and not one[1].startswith("code ")]
+    wrong = [problem for problem in wrong if problem[1] and not problem[1].startswith("code ")]
     if not wrong:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
     return next((text for mark, text in wrong if mark != _MARKED[0]), wrong[-1][1])

@@ -79,17 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
             for number, case in enumerate(wanted):
                 say(*([""] if number else []), *_shown(case))
             return EXIT_HELD
-        found = set()
+        codes = set()
         for case in wanted:
             for version, failing in _versions(case, arguments):
                 code, measured = _run(case, version, arguments, failing=failing)
-                found.add(code)
+                codes.add(code)
                 if measured is not None and arguments.save:
                     save(case.folder.parent, case.id, measured)
     except (CaseError, HistoryError, ConfigError, StartError, OSError) as error:
         say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
-    return next(code for code in (EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED, EXIT_HELD) if code in found)
+    return next(code for code in (EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED, EXIT_HELD) if code in codes)
 
 
 def _client(text: str) -> tuple[str, str]:
@@ -125,9 +125,9 @@ def _shown(case: Case) -> list[str]:
     ]
     said += [f"plan:      {', '.join(case.plan)}"] if case.plan else []
     said += [f"settings:  {json.dumps(case.settings)}"] if case.settings else []
-    for one in case.measured:
-        calm = "" if one.failures else ", without failures"
-        said.append(f"measured:  {one.rate} on {case.client} {one.version}{calm}, {one.date}")
+    for measured in case.measured:
+        calm = "" if measured.failures else ", without failures"
+        said.append(f"measured:  {measured.rate} on {case.client} {measured.version}{calm}, {measured.date}")
     return said
 
 
@@ -190,6 +190,6 @@ def outcome(case: Case, judged: Judged) -> str:
     not return."""
     if judged.run.status is None:
         return UNDECIDED
-    if case.rule in {one.finding.rule for one in judged.broken}:
+    if case.rule in {promise.finding.rule for promise in judged.broken}:
         return BROKEN
     return _OTHER if judged.broken else judged.outcome

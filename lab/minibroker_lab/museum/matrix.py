@@ -33,16 +33,20 @@ class Table(NamedTuple):
 
 def tables(cases: Sequence[Case]) -> list[Table]:
     """One for each client, by name."""
-    found = []
+    tables = []
     for client in sorted({case.client for case in cases}):
-        rows = tuple((case, {_column(one): one for one in case.measured}) for case in cases if case.client == client)
+        rows = tuple(
+            (case, {_column(measured): measured for measured in case.measured})
+            for case in cases
+            if case.client == client
+        )
         columns = sorted({name for _, rates in rows for name in rates}, key=_by_version)
-        found.append(Table(client, tuple(columns), rows))
-    return found
+        tables.append(Table(client, tuple(columns), rows))
+    return tables
 
 
-def _column(one: Measured) -> str:
-    return one.version if one.failures else f"{one.version} calm"
+def _column(measured: Measured) -> str:
+    return measured.version if measured.failures else f"{measured.version} calm"
 
 
 def _by_version(column: str) -> tuple[list[int], str]:
@@ -51,7 +55,7 @@ def _by_version(column: str) -> tuple[list[int], str]:
 
 def measured(cases: Sequence[Case]) -> str:
     """When, as a sentence."""
-    dates = sorted(one.date for case in cases for one in case.measured)
+    dates = sorted(measured.date for case in cases for measured in case.measured)
     return f"Measured {dates[0]} to {dates[-1]}." if dates else _NOT_MEASURED
 
 
@@ -82,7 +86,7 @@ def _object(case: Case) -> dict[str, Any]:
         "fixed": case.fixed or None,
         "rule": case.rule,
         "failures": case.script().about,
-        "rates": [asdict(one) for one in case.measured],
+        "rates": [asdict(measured) for measured in case.measured],
     }
 
 
@@ -115,16 +119,18 @@ def _about(case: Case) -> str:
 
 
 def _thread(thread: str) -> str:
-    found = _THREAD.fullmatch(thread)
-    if found is None:
+    match = _THREAD.fullmatch(thread)
+    if match is None:
         return escape(thread)
-    return f'<a href="https://github.com/{found[1]}/issues/{found[2]}">{escape(thread)}</a>'
+    return f'<a href="https://github.com/{match[1]}/issues/{match[2]}">{escape(thread)}</a>'
 
 
-def _cell(one: Measured | None) -> str:
-    if one is None:
+def _cell(measured: Measured | None) -> str:
+    if measured is None:
         return "<td></td>"
-    return f'<td class="rate {"bad" if one.broken else "good"}" title="{escape(one.date)}">{one.rate}</td>'
+    return (
+        f'<td class="rate {"bad" if measured.broken else "good"}" title="{escape(measured.date)}">{measured.rate}</td>'
+    )
 
 
 REPORTS: Final[Mapping[str, Callable[[Sequence[Case]], str]]] = {"html": as_html, "json": as_json}

@@ -230,10 +230,10 @@ class Plan:
 
     def _more(self) -> list[str]:
         """The send steps that follow directly: their records are sent at the same time."""
-        found = []
+        values = []
         while self._steps and self._steps[0].startswith(f"{SEND} "):
-            found.append(self._steps.pop(0).partition(" ")[2])
-        return found
+            values.append(self._steps.pop(0).partition(" ")[2])
+        return values
 
     def _send(self, records: Sequence[str]) -> None:
         inside = {"transaction": self._transaction} if self._identity else {}
