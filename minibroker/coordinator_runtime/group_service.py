@@ -286,7 +286,7 @@ class GroupService:
             code = group_error(ErrorCode.RECORD_LIST_TOO_LARGE)
             raise ApiError(code, f"{count} offsets do not go into a batch of {most} bytes (max.message.bytes)")
 
-    async def commit_in_transaction(self, commit: Commit, transactional_id: str) -> Committed:
+    def commit_in_transaction(self, commit: Commit, transactional_id: str) -> Deferred[Committed]:
         """Commit as part of a transaction, which the transaction coordinator must know of (KIP-890).
 
         Raises ApiError, beside the group's own refusals: INVALID_TXN_STATE, TRANSACTION_ABORTABLE,
@@ -294,6 +294,9 @@ class GroupService:
         """
         index, _ = self.shard_for(commit.group_id)
         self._check_fits(commit, index)
+        return spawn(self._commit_after_verifying(commit, transactional_id, index))
+
+    async def _commit_after_verifying(self, commit: Commit, transactional_id: str, index: int) -> Committed:
         try:
             return await self._commit_verified(commit, transactional_id, index)
         except ApiError as error:

@@ -11,13 +11,15 @@ FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.handlers.groups import check_group_id
-from minibroker.handlers.offset_commits import CommitAnswer
-from minibroker.kernel.turns import STEP
-from minibroker.requests.context import RequestContext
+from minibroker.handlers.offset_commits import OffsetCommitting
+from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices, outcome_of
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -33,8 +35,6 @@ _GROUP_ERROR = 2
 _FetchGroup = m.OffsetFetchRequest.OffsetFetchRequestGroup
 _FetchTopics = m.OffsetFetchRequest.OffsetFetchRequestTopics
 _FetchGroupResponse = m.OffsetFetchResponse.OffsetFetchResponseGroup
-_FetchTopicsResponse = m.OffsetFetchResponse.OffsetFetchResponseTopics
-_FetchPartitionsResponse = m.OffsetFetchResponse.OffsetFetchResponsePartitions
 _DeleteTopicResponse = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 _DeletePartitionResponse = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
@@ -42,193 +42,220 @@ _DeletePartitionResponse = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-async def offset_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
-    answer = CommitAnswer(
+def offset_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> Answer:
+    committing = OffsetCommitting(
+        ctx,
+        request,
+        m.OffsetCommitResponse,
         m.OffsetCommitResponse.OffsetCommitResponseTopic,
         m.OffsetCommitResponse.OffsetCommitResponsePartition,
         by_id=ctx.api_version >= _TOPIC_IDS,
     )
-    topics = await answer.committed(
-        ctx,
-        request,
-        lambda commit: ctx.broker.coordinators.groups.commit(commit),
-        retention_time_ms=request.retention_time_ms,
-    )
-    return m.OffsetCommitResponse(topics=topics)
+    groups = ctx.broker.coordinators.groups
+    return committing.answer(groups.commit, retention_time_ms=request.retention_time_ms)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
 
 
-async def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+class _Form(NamedTuple):
+    """The structs of an answer: of one group before version 8, of several after that."""
+
+    topic: type[Any]
+    partition: type[Any]
+
+
+_ONE_GROUP = _Form(m.OffsetFetchResponse.OffsetFetchResponseTopic, m.OffsetFetchResponse.OffsetFetchResponsePartition)
+_GROUPS = _Form(m.OffsetFetchResponse.OffsetFetchResponseTopics, m.OffsetFetchResponse.OffsetFetchResponsePartitions)
+
+
+def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
     """Each group is answered by itself. Partitions without an offset get -1; by name they need not exist."""
     if ctx.api_version >= _SEVERAL_GROUPS:
-        return m.OffsetFetchResponse(
-            groups=[await _fetch_group(ctx, group, request.require_stable) for group in request.groups]
-        )
+        fetch = _OffsetFetch(ctx, _GROUPS, request.require_stable)
+        return fetch.answer(request.groups, lambda: m.OffsetFetchResponse(groups=fetch.groups))
     topics = None
     if request.topics is not None:
         topics = [_FetchTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
-    group = await _fetch_group(ctx, _FetchGroup(group_id=request.group_id, topics=topics), request.require_stable)
-    return await _single(ctx, request, group)
+    fetch = _OffsetFetch(ctx, _ONE_GROUP, request.require_stable)
+
+    def response() -> m.OffsetFetchResponse:
+        (group,) = fetch.groups
+        topics_of_group: list[Any] = group.topics  # in the form of one group
+        return m.OffsetFetchResponse(error_code=group.error_code, topics=topics_of_group)
+
+    return fetch.answer([_FetchGroup(group_id=request.group_id, topics=topics)], response)
 
 
-async def _single(
-    ctx: RequestContext, request: m.OffsetFetchRequest, group: _FetchGroupResponse
-) -> m.OffsetFetchResponse:
-    """The form before v8. Version 1 has no error of the group: each partition carries it."""
-    code = group.error_code
-    topics = group.topics
-    if code != ErrorCode.NONE and ctx.api_version < _GROUP_ERROR:
-        topics = [
-            _FetchTopicsResponse(name=t.name, partitions=await _all_none(t.partition_indexes, ErrorCode(code)))
-            for t in request.topics or ()
-        ]
-    answered = []
-    for topic in topics:
-        partitions = []
-        for p in topic.partitions:
-            await STEP
-            partitions.append(
-                m.OffsetFetchResponse.OffsetFetchResponsePartition(
-                    partition_index=p.partition_index,
-                    committed_offset=p.committed_offset,
-                    committed_leader_epoch=p.committed_leader_epoch,
-                    metadata=p.metadata,
-                    error_code=p.error_code,
-                )
-            )
-        answered.append(m.OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
-    return m.OffsetFetchResponse(error_code=code, topics=answered)
+class _Asked:
+    """One topic of a group: where its partitions are answered, and what is known of each.
+
+    code: the error of all of them. offset: the committed offset of a partition. unstable: whether a transaction with
+    an offset of the partition has not ended.
+    """
+
+    __slots__ = ("code", "offset", "partitions", "unstable")
+
+    def __init__(
+        self,
+        partitions: list[Any],
+        code: ErrorCode = ErrorCode.NONE,
+        offset: Callable[[int], Offset | None] = lambda _: None,
+        unstable: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        self.partitions, self.code, self.offset, self.unstable = partitions, code, offset, unstable
 
 
-async def _all_none(indexes: Iterable[int], code: ErrorCode = ErrorCode.NONE) -> list[_FetchPartitionsResponse]:
-    answers = []
-    for index in indexes:
-        await STEP
-        answers.append(_none(index, code))
-    return answers
+class _OffsetFetch:
+    """One request while it is served: its groups are looked up in slices, and after that their partitions."""
 
+    def __init__(self, ctx: RequestContext, form: _Form, require_stable: bool) -> None:
+        self.groups: list[_FetchGroupResponse] = []
+        self._ctx = ctx
+        self._form = form
+        self._require_stable = require_stable
+        self._by_id = ctx.api_version >= _TOPIC_IDS
+        self._asked: list[tuple[_Asked, int]] = []
 
-async def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) -> _FetchGroupResponse:
-    await STEP
-    try:
-        _, shard = ctx.broker.coordinators.groups.shard_for(group.group_id)
-        exists = shard.validate_fetch(group.group_id, group.member_id, group.member_epoch)
+    def answer(self, groups: Sequence[_FetchGroup], response: Callable[[], m.OffsetFetchResponse]) -> Answer:
+        return in_slices(
+            self._ctx,
+            groups,
+            self._look_up,
+            lambda: in_slices(self._ctx, self._asked, self._fill, response, keep=False),
+            keep=False,
+        )
+
+    def _look_up(self, groups: Sequence[_FetchGroup]) -> None:
+        self.groups += [self._group(group) for group in groups]
+
+    def _group(self, group: _FetchGroup) -> _FetchGroupResponse:
+        try:
+            _, shard = self._ctx.broker.coordinators.groups.shard_for(group.group_id)
+            exists = shard.validate_fetch(group.group_id, group.member_id, group.member_epoch)
+        except ApiError as error:
+            self._ctx.refused(group.group_id, error)
+            topics = []
+            if self._ctx.api_version < _GROUP_ERROR:  # no error of the group: each partition carries it
+                topics = [self._topic(t, t.name, code=error.code) for t in group.topics or ()]
+            return _FetchGroupResponse(group_id=group.group_id, error_code=error.code, topics=topics)
         if group.topics is None:
-            topics = await _all_topics(ctx, shard, group.group_id, require_stable) if exists else []
+            topics = self._all_topics(shard, group.group_id) if exists else []
         else:
-            topics = await _named_topics(ctx, shard if exists else None, group, group.topics, require_stable)
+            topics = self._named_topics(shard if exists else None, group.group_id, group.topics)
         return _FetchGroupResponse(group_id=group.group_id, topics=topics)
-    except ApiError as error:
-        ctx.refused(group.group_id, error)
-        return _FetchGroupResponse(group_id=group.group_id, error_code=error.code)
 
+    def _topic(self, topic: _FetchTopics, name: str, **known: Any) -> Any:
+        partitions: list[Any] = []
+        asked = _Asked(partitions, **known)
+        self._asked += [(asked, index) for index in topic.partition_indexes]
+        return self._response(name, topic.topic_id, partitions)
 
-async def _all_topics(
-    ctx: RequestContext, shard: GroupShard, group_id: str, require_stable: bool
-) -> list[_FetchTopicsResponse]:
-    by_id = ctx.api_version >= _TOPIC_IDS
-    found: list[_FetchTopicsResponse] = []
-    # Offsets committed in the meantime are not in it.
-    for name, offsets in [(name, dict(offsets)) for name, offsets in shard.offsets.group(group_id).items()]:
-        topic_id = NO_ID
-        if by_id:
-            known = ctx.broker.image.topics.get(name)
-            if known is None:  # deleted, and its offsets are about to go as well
+    def _response(self, name: str, topic_id: bytes, partitions: list[Any]) -> Any:
+        if self._form is _ONE_GROUP:
+            return self._form.topic(name=name, partitions=partitions)
+        return self._form.topic(name=name, topic_id=topic_id, partitions=partitions)
+
+    def _unstable(self, shard: GroupShard, group_id: str, name: str) -> Callable[[int], bool]:
+        if not self._require_stable:
+            return lambda _: False
+        return partial(shard.offsets.is_pending, group_id, name)
+
+    def _all_topics(self, shard: GroupShard, group_id: str) -> list[Any]:
+        topics = []
+        for name, offsets in shard.offsets.group(group_id).items():
+            topic_id = NO_ID
+            if self._by_id:
+                known = self._ctx.broker.image.topics.get(name)
+                if known is None:  # deleted, and its offsets are about to go as well
+                    continue
+                topic_id = known.topic_id
+            partitions: list[Any] = []
+            # Offsets committed in the meantime are not in it.
+            asked = _Asked(partitions, offset=dict(offsets).get, unstable=self._unstable(shard, group_id, name))
+            self._asked += [(asked, index) for index in offsets]
+            topics.append(self._response("" if self._by_id else name, topic_id, partitions))
+        return topics
+
+    def _named_topics(self, shard: GroupShard | None, group_id: str, topics: Iterable[_FetchTopics]) -> list[Any]:
+        responses = []
+        strange = []  # ids of no topic come last
+        for topic in topics:
+            name = topic.name
+            if self._by_id:
+                known = self._ctx.broker.image.topic_by_id(topic.topic_id)
+                if known is None:
+                    strange.append(self._topic(topic, name, code=ErrorCode.UNKNOWN_TOPIC_ID))
+                    continue
+                name = known.name
+            if shard is None:
+                responses.append(self._topic(topic, topic.name))
                 continue
-            topic_id = known.topic_id
-        partitions = []
-        for index, offset in offsets.items():
-            await STEP
-            unstable = require_stable and shard.offsets.is_pending(group_id, name, index)
-            partitions.append(_told(index, offset, unstable=unstable))
-        found.append(_FetchTopicsResponse(name="" if by_id else name, topic_id=topic_id, partitions=partitions))
-    return found
+            find: Callable[[int], Offset | None] = partial(shard.offsets.get, group_id, name)
+            if self._by_id:
+                find = partial(_of_this_topic, find, topic.topic_id)
+            unstable = self._unstable(shard, group_id, name)
+            responses.append(self._topic(topic, topic.name, offset=find, unstable=unstable))
+        return responses + strange
+
+    def _fill(self, some: Sequence[tuple[_Asked, int]]) -> None:
+        kind = self._form.partition
+        for asked, index in some:
+            code, offset = asked.code, asked.offset(index)
+            if asked.unstable(index):
+                code, offset = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
+            if offset is None:
+                partition = kind(partition_index=index, committed_offset=-1, error_code=code)
+            else:
+                partition = kind(
+                    partition_index=index,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    metadata=offset.metadata,
+                )
+            asked.partitions.append(partition)
 
 
-async def _named_topics(
-    ctx: RequestContext,
-    shard: GroupShard | None,
-    group: _FetchGroup,
-    topics: Iterable[_FetchTopics],
-    require_stable: bool,
-) -> list[_FetchTopicsResponse]:
-    by_id = ctx.api_version >= _TOPIC_IDS
-    group_id = group.group_id
-    responses = []
-    strange = []  # ids of no topic come last
-    for topic in topics:
-        name = topic.name
-        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id)
-        if by_id:
-            known = ctx.broker.image.topic_by_id(topic.topic_id)
-            if known is None:
-                response.partitions = await _all_none(topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
-                strange.append(response)
-                continue
-            name = known.name
-        responses.append(response)
-        if shard is None:
-            response.partitions = await _all_none(topic.partition_indexes)
-            continue
-        offsets = shard.offsets
-        for index in topic.partition_indexes:
-            await STEP
-            offset = offsets.get(group_id, name, index)
-            if offset is not None and by_id and offset.topic_id not in (NO_ID, topic.topic_id):
-                offset = None  # of an earlier topic with this name
-            unstable = require_stable and offsets.is_pending(group_id, name, index)
-            response.partitions.append(_told(index, offset, unstable=unstable))
-    return responses + strange
-
-
-def _told(index: int, offset: Offset | None, *, unstable: bool) -> _FetchPartitionsResponse:
-    if unstable:
-        return _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    if offset is None:
-        return _none(index)
-    return _FetchPartitionsResponse(
-        partition_index=index,
-        committed_offset=offset.offset,
-        committed_leader_epoch=offset.leader_epoch,
-        metadata=offset.metadata,
-    )
-
-
-def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsResponse:
-    return _FetchPartitionsResponse(partition_index=index, committed_offset=-1, error_code=code)
+def _of_this_topic(find: Callable[[int], Offset | None], topic_id: bytes, index: int) -> Offset | None:
+    """The offset unless it is of an earlier topic with the same name."""
+    offset = find(index)
+    return None if offset is not None and offset.topic_id not in (NO_ID, topic_id) else offset
 
 
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-async def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
+def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> Answer:
     """A refusal of the group answers no partition."""
     image = ctx.broker.image
-    known: list[tuple[str, Sequence[int]]] = []
-    responses: list[_DeleteTopicResponse] = []
-    for topic in request.topics:
-        there: list[int] = []
-        partitions: list[_DeletePartitionResponse] = []
-        known.append((topic.name, there))
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for partition in topic.partitions:
-            await STEP
-            index = partition.partition_index
-            if image.partition(topic.name, index) is not None:
+    responses = [_DeleteTopicResponse(name=topic.name, partitions=[]) for topic in request.topics]
+    known: list[tuple[str, list[int]]] = [(topic.name, []) for topic in request.topics]
+
+    def look_up(some: Sequence[tuple[int, int]]) -> None:
+        for number, index in some:
+            name, there = known[number]
+            if image.partition(name, index) is not None:
                 there.append(index)
             else:
-                partitions.append(_DeletePartitionResponse(partition_index=index, error_code=unknown))
-        responses.append(_DeleteTopicResponse(name=topic.name, partitions=partitions))
-    try:
+                responses[number].partitions.append(
+                    _DeletePartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                )
+
+    def delete() -> Deferred[list[list[tuple[int, ErrorCode]]]]:
         check_group_id(request.group_id)
-        results = await ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
-    except ApiError as error:
+        return ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
+
+    def refused(error: ApiError) -> Answer:
         ctx.refused(request.group_id, error)
         return m.OffsetDeleteResponse(error_code=error.code)
-    for response, codes in zip(responses, results, strict=True):
-        for index, code in codes:
-            await STEP
+
+    def answer(some: Sequence[tuple[_DeleteTopicResponse, tuple[int, ErrorCode]]]) -> None:
+        for response, (index, code) in some:
             response.partitions.append(_DeletePartitionResponse(partition_index=index, error_code=code))
-    return m.OffsetDeleteResponse(topics=responses)
+
+    def deleted(results: list[list[tuple[int, ErrorCode]]]) -> Answer:
+        codes = [(response, code) for response, some in zip(responses, results, strict=True) for code in some]
+        return in_slices(ctx, codes, answer, lambda: m.OffsetDeleteResponse(topics=responses))
+
+    named = [(number, p.partition_index) for number, topic in enumerate(request.topics) for p in topic.partitions]
+    return in_slices(ctx, named, look_up, lambda: outcome_of(delete, deleted, refused))

@@ -7,14 +7,13 @@ Kafka: KafkaApis.handleAddPartitionsToTxnRequest, handleAddOffsetsToTxnRequest, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.deferred import Deferred, gather
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from minibroker.releases.semantics import (
     ADD_OFFSETS_TO_TXN,
@@ -24,7 +23,8 @@ from minibroker.releases.semantics import (
     Ending,
 )
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.slices import in_slices, outcome_of
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -43,125 +43,169 @@ _NONE: Final = int(ErrorCode.NONE)
 # -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
 
 
-async def handle_add_partitions(
-    ctx: RequestContext, request: m.AddPartitionsToTxnRequest
-) -> m.AddPartitionsToTxnResponse:
-    """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added.
-
-    The partitions of one transaction join it together, at once; work before and after that is done in turns.
-    """
+def handle_add_partitions(ctx: RequestContext, request: m.AddPartitionsToTxnRequest) -> Answer:
+    """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added."""
     if ctx.api_version < BATCHED_SINCE:
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        topics = request.v3_and_below_topics
-        transactional_id = request.v3_and_below_transactional_id
-        added = await _add(ctx, transactional_id, producer, topics, transaction_version=0, for_client=True)
-        return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await added())
-    try:
-        results = [await _asked_by_leader(ctx, transaction) for transaction in request.transactions]
-    except ApiError as error:
-        ctx.refused("the request", error)
-        return m.AddPartitionsToTxnResponse(error_code=error.code)
-    return m.AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            _Result(transactional_id=transaction.transactional_id, topic_results=await result())
-            for transaction, result in zip(request.transactions, results, strict=True)
-        ]
-    )
+        join = _Join(ctx, request.v3_and_below_transactional_id, producer, request.v3_and_below_topics)
+        return _Joining(
+            ctx, [join], lambda: m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=join.results)
+        ).answer()
+    joins = [
+        _Join(ctx, one.transactional_id, ProducerIdAndEpoch(one.producer_id, one.producer_epoch), one.topics, one)
+        for one in request.transactions
+    ]
 
-
-_Results = Callable[[], Coroutine[Any, Any, list[_TopicResult]]]
-"""Waits for the request that was begun, and returns its results."""
-
-
-async def _asked_by_leader(ctx: RequestContext, transaction: _Transaction) -> _Results:
-    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-    asked = (ctx, transaction.transactional_id, producer, transaction.topics)
-    if transaction.verify_only:
-        verified = await _verify(*asked)
-        return partial(_as_it_is, verified)
-    version = ctx.broker.semantics.leaders_add_for_version
-    return await _add(*asked, transaction_version=version, for_client=False)
-
-
-async def _as_it_is(results: list[_TopicResult]) -> list[_TopicResult]:
-    return results
-
-
-async def _add(
-    ctx: RequestContext,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    topics: Sequence[_Topic],
-    *,
-    transaction_version: int,
-    for_client: bool,
-) -> _Results:
-    refused = await _cannot_join(ctx, topics, for_client=for_client)
-    if refused:
-        return partial(_each, topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    try:
-        added = ctx.broker.coordinators.transactions.add_partitions(
-            transactional_id, producer, _partitions(topics), transaction_version=transaction_version
+    def response() -> m.AddPartitionsToTxnResponse:
+        error = next((join.given_up for join in joins if join.given_up is not None), None)
+        if error is not None:
+            ctx.refused("the request", error)
+            return m.AddPartitionsToTxnResponse(error_code=error.code)
+        return m.AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                _Result(transactional_id=join.transactional_id, topic_results=join.results) for join in joins
+            ]
         )
-    except ApiError as error:
-        if error.code is ErrorCode.UNSUPPORTED_VERSION:  # cannot be logged: Kafka gives up the whole request
-            raise
-        code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
-        return partial(_each, topics, lambda _: code)
 
-    async def results() -> list[_TopicResult]:
-        code = _NONE
-        try:
-            await added
-        except ApiError as error:
-            code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
-        return await _each(topics, lambda _: code)
-
-    return results
+    return _Joining(ctx, joins, response).answer()
 
 
-async def _verify(
-    ctx: RequestContext, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[_Topic]
-) -> list[_TopicResult]:
-    refused = await _cannot_join(ctx, topics, for_client=False)
-    if refused:
-        return await _each(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    try:
-        codes = ctx.broker.coordinators.transactions.verify_partitions(transactional_id, producer, _partitions(topics))
-    except ApiError as error:
-        code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
-        return await _each(topics, lambda _: code)
-    for (topic_name, index), code in codes.items():
-        await STEP
-        if code is not ErrorCode.NONE:
-            outside = f"{topic_name}-{index} is not in the running transaction of {producer}"
-            ctx.refused(transactional_id, ApiError(code, outside))
-    return await _each(topics, codes.__getitem__)
+class _Join:
+    """One transaction of a request while it is served. given_up: the error for which the whole request is."""
 
+    def __init__(
+        self,
+        ctx: RequestContext,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: Sequence[_Topic],
+        of_leader: _Transaction | None = None,
+    ) -> None:
+        """of_leader: what a partition leader asks; None for a client."""
+        self._ctx = ctx
+        self.transactional_id = transactional_id
+        self._producer = producer
+        self.topics = topics
+        self._for_client = of_leader is None
+        self._verify_only = of_leader is not None and of_leader.verify_only
+        self.results: list[_TopicResult] = []
+        self.given_up: ApiError | None = None
+        #: partitions that cannot join a transaction, and why
+        self._refused: dict[TopicPartition, ErrorCode] = {}
+        self._codes: Mapping[TopicPartition, ErrorCode] = {}
+        self._code = _NONE
 
-def _partitions(topics: Sequence[_Topic]) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
-
-
-async def _cannot_join(
-    ctx: RequestContext, topics: Sequence[_Topic], *, for_client: bool
-) -> dict[TopicPartition, ErrorCode]:
-    """Partitions that cannot join a transaction, and why: they do not exist, or a client may not write to the topic,
-    whether they exist or not. To an internal topic no client may; leaders add them, because offsets that commit with
-    the transaction live there."""
-    known = ctx.broker.image.topics
-    codes: dict[TopicPartition, ErrorCode] = {}
-    for topic in topics:
-        image = known.get(topic.name)
+    def begin(self, topic: _Topic) -> list[_Joined]:
+        """The partitions of a topic, each with its place in the answer, and why it cannot join a transaction: it does
+        not exist, or a client may not write to the topic, whether it exists or not. To an internal topic no client
+        may; leaders add them, because offsets that commit with the transaction live there."""
+        image = self._ctx.broker.image.topics.get(topic.name)
         count = 0 if image is None else len(image.partitions)
-        denied = for_client and not _may_write(ctx, topic.name)
-        for index in topic.partitions:
-            await STEP
-            if denied:
-                codes[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not 0 <= index < count:
-                codes[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return codes
+        result = _TopicResult(name=topic.name, results_by_partition=[])
+        self.results.append(result)
+        if self._for_client and not _may_write(self._ctx, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return [_Joined(self, result, index, code) for index in topic.partitions]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [_Joined(self, result, index, None if 0 <= index < count else unknown) for index in topic.partitions]
+
+    def refuse(self, partition: TopicPartition, code: ErrorCode) -> None:
+        self._refused[partition] = code
+
+    def ask(self) -> Deferred[None] | None:
+        """Have the coordinator decide; what is to be waited for."""
+        if self._refused:
+            return None
+        transactions = self._ctx.broker.coordinators.transactions
+        partitions = [(topic.name, index) for topic in self.topics for index in topic.partitions]
+        try:
+            if self._verify_only:
+                self._codes = transactions.verify_partitions(self.transactional_id, self._producer, partitions)
+                return None
+            version = 0 if self._for_client else self._ctx.broker.semantics.leaders_add_for_version
+            added = transactions.add_partitions(
+                self.transactional_id, self._producer, partitions, transaction_version=version
+            )
+        except ApiError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                self._fail(error)
+                return None
+            if self._for_client:
+                raise
+            self.given_up = error  # cannot be logged: Kafka gives up the whole request
+            return None
+        outcome = outcome_of(lambda: added, lambda _: None, self._fail)
+        return outcome if isinstance(outcome, Deferred) else None
+
+    def _fail(self, error: ApiError) -> None:
+        self._code = _refusal(self._ctx, ADD_PARTITIONS_TO_TXN, self.transactional_id, error)
+
+    def code_of(self, partition: TopicPartition) -> int:
+        if self._refused:
+            return self._refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        code = self._codes.get(partition, ErrorCode.NONE)
+        if code is not ErrorCode.NONE:
+            topic, index = partition
+            outside = f"{topic}-{index} is not in the running transaction of {self._producer}"
+            self._ctx.refused(self.transactional_id, ApiError(code, outside))
+            return code
+        return self._code
+
+
+class _Joined(NamedTuple):
+    """A partition of a request, and where its result goes. refused: why it cannot join."""
+
+    join: _Join
+    result: _TopicResult
+    partition: int
+    refused: ErrorCode | None
+
+
+class _Joining:
+    """A request while it is served. Its partitions are looked at in slices; those of one transaction join it together,
+    at once; the answer is made in slices, once all is durable."""
+
+    def __init__(
+        self, ctx: RequestContext, joins: Sequence[_Join], response: Callable[[], m.AddPartitionsToTxnResponse]
+    ) -> None:
+        self._ctx, self._joins, self._response = ctx, joins, response
+        self._partitions: list[_Joined] = []
+        self._durable: list[Deferred[None]] = []
+
+    def answer(self) -> Answer:
+        topics = [(join, topic) for join in self._joins for topic in join.topics]
+        return in_slices(self._ctx, topics, self._begin, self._look_at_all)
+
+    def _begin(self, some: Sequence[tuple[_Join, _Topic]]) -> None:
+        for join, topic in some:
+            self._partitions += join.begin(topic)
+
+    def _look_at_all(self) -> Answer:
+        return in_slices(self._ctx, self._partitions, self._look_at, self._ask_all)
+
+    def _look_at(self, some: Sequence[_Joined]) -> None:
+        for join, result, index, code in some:
+            if code is not None:
+                join.refuse((result.name, index), code)
+
+    def _ask_all(self) -> Answer:
+        return in_slices(self._ctx, self._joins, self._ask, self._wait)
+
+    def _ask(self, some: Sequence[_Join]) -> None:
+        self._durable += [asked for asked in (join.ask() for join in some) if asked is not None]
+
+    def _wait(self) -> Answer:
+        if not self._durable:
+            return self._answer_all()
+        return follow(self._ctx, gather(self._durable), lambda _: self._answer_all())
+
+    def _answer_all(self) -> Answer:
+        return in_slices(self._ctx, self._partitions, self._answer, self._response)
+
+    def _answer(self, some: Sequence[_Joined]) -> None:
+        for join, result, index, _ in some:
+            code = join.code_of((result.name, index))
+            result.results_by_partition.append(_PartitionResult(partition_index=index, partition_error_code=code))
 
 
 def _may_write(ctx: RequestContext, topic: str) -> bool:
@@ -172,36 +216,23 @@ def _may_write(ctx: RequestContext, topic: str) -> bool:
     return False
 
 
-async def _each(topics: Sequence[_Topic], code_of: Callable[[TopicPartition], int]) -> list[_TopicResult]:
-    results = []
-    for topic in topics:
-        partitions = []
-        for index in topic.partitions:
-            await STEP
-            partitions.append(
-                _PartitionResult(partition_index=index, partition_error_code=code_of((topic.name, index)))
-            )
-        results.append(_TopicResult(name=topic.name, results_by_partition=partitions))
-    return results
-
-
 # -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------
 
 
-async def handle_add_offsets(ctx: RequestContext, request: m.AddOffsetsToTxnRequest) -> m.AddOffsetsToTxnResponse:
+def handle_add_offsets(ctx: RequestContext, request: m.AddOffsetsToTxnRequest) -> Answer:
     """The group's partition of ``__consumer_offsets`` joins the transaction."""
-    partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.coordinators.groups.partition_for(request.group_id))
-    try:
-        await ctx.broker.coordinators.transactions.add_partitions(
-            request.transactional_id,
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-            [partition],
-            transaction_version=0,
-        )
-    except ApiError as error:
+
+    def add() -> Deferred[None]:
+        partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.coordinators.groups.partition_for(request.group_id))
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        transactions = ctx.broker.coordinators.transactions
+        return transactions.add_partitions(request.transactional_id, producer, [partition], transaction_version=0)
+
+    def refused(error: ApiError) -> m.AddOffsetsToTxnResponse:
         code = _refusal(ctx, ADD_OFFSETS_TO_TXN, request.transactional_id, error)
         return m.AddOffsetsToTxnResponse(error_code=code)
-    return m.AddOffsetsToTxnResponse()
+
+    return outcome_of(add, lambda _: m.AddOffsetsToTxnResponse(), refused)
 
 
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
@@ -209,28 +240,14 @@ async def handle_add_offsets(ctx: RequestContext, request: m.AddOffsetsToTxnRequ
 
 def handle_end_txn(ctx: RequestContext, request: m.EndTxnRequest) -> Answer:
     """Answered when the decision is durable; the markers follow on their own."""
-    try:
-        ended = ctx.broker.coordinators.transactions.end_txn(
-            request.transactional_id,
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-            commit=request.committed,
-            transaction_version=2 if ctx.api_version >= EPOCH_BUMPING_END_TXN else 0,
-        )
-        if ended.done:
-            return _ended(ended.result())
-    except ApiError as error:
-        return _not_ended(ctx, request, error)
-    answer: Deferred[m.EndTxnResponse] = Deferred()
-
-    def done(result: Deferred[ProducerIdAndEpoch]) -> None:
-        try:
-            response = _ended(result.result())
-        except ApiError as error:
-            response = _not_ended(ctx, request, error)
-        answer.resolve(response)
-
-    ended.then(done)
-    return answer
+    ended = partial(
+        ctx.broker.coordinators.transactions.end_txn,
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        transaction_version=2 if ctx.api_version >= EPOCH_BUMPING_END_TXN else 0,
+    )
+    return outcome_of(ended, _ended, partial(_not_ended, ctx, request))
 
 
 def _ended(producer: ProducerIdAndEpoch) -> m.EndTxnResponse:

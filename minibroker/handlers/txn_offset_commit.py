@@ -16,8 +16,9 @@ from functools import partial
 
 from minibroker.coordinators.groups.commits import Commit, Committed
 from minibroker.handlers.groups import check_group_id
-from minibroker.handlers.offset_commits import CommitAnswer
-from minibroker.requests.context import RequestContext
+from minibroker.handlers.offset_commits import OffsetCommitting
+from minibroker.kernel.deferred import Deferred
+from minibroker.requests.context import Answer, RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -25,26 +26,21 @@ _KNOWS_LOADING = 2
 _TOPIC_IDS = 6
 
 
-async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    answer = CommitAnswer(
+def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
+    def write(commit: Commit) -> Deferred[Committed]:
+        check_group_id(request.group_id)
+        return ctx.broker.coordinators.groups.commit_in_transaction(commit, request.transactional_id)
+
+    committing = OffsetCommitting(
+        ctx,
+        request,
+        TxnOffsetCommitResponse,
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
         TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
         by_id=ctx.api_version >= _TOPIC_IDS,
+        code=partial(_code, api_version=ctx.api_version),
     )
-
-    async def write(commit: Commit) -> Committed:
-        check_group_id(request.group_id)
-        return await ctx.broker.coordinators.groups.commit_in_transaction(commit, request.transactional_id)
-
-    topics = await answer.committed(
-        ctx,
-        request,
-        write,
-        in_words_of_version=partial(_code, api_version=ctx.api_version),
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-    )
-    return TxnOffsetCommitResponse(topics=topics)
+    return committing.answer(write, producer_id=request.producer_id, producer_epoch=request.producer_epoch)
 
 
 def _code(code: ErrorCode, api_version: int) -> ErrorCode:

@@ -49,19 +49,36 @@ def last_version(api: Api, path: tuple[str, ...]) -> int:
     return max(version for version in versions if path in list_paths(api, version))
 
 
-def large_request(api: Api, path: tuple[str, ...], count: int, topic: str | None = None) -> tuple[Request, int]:
+PARTITIONS = 128
+"""Partitions of the topic that `large_request` names, where nothing else is said."""
+
+
+def large_request(
+    api: Api, path: tuple[str, ...], count: int, topic: str | None = None, partitions: int = PARTITIONS
+) -> tuple[Request, int]:
     """A request whose list at `path` has `count` elements, every other list one or, where it may, none, and its
-    version. Names and indexes of the elements differ; topics are called `topic`, where one is given and the list is
-    of something else."""
+    version. Names and indexes of the elements differ, as far as there are `partitions`; topics are called `topic`,
+    where one is given and the list is of something else."""
     version = last_version(api, path)
-    made = _Maker(Shapes(api.request, version), path, count, topic).struct(api.request, (), 0)
+    made = _Maker(Shapes(api.request, version), path, count, topic, partitions).struct(api.request, (), 0)
     assert isinstance(made, Request)
     return made, version
 
 
+def twice(request: Request, path: tuple[str, ...]) -> Request:
+    """The same with every element of the list at `path` twice: all of them once, then all again."""
+    holder: Any = request
+    for name in path[:-1]:
+        holder = getattr(holder, name)
+        holder = holder[0] if isinstance(holder, list) else holder
+    setattr(holder, path[-1], getattr(holder, path[-1]) * 2)
+    return request
+
+
 class _Maker:
-    def __init__(self, shapes: Shapes, path: tuple[str, ...], count: int, topic: str | None) -> None:
+    def __init__(self, shapes: Shapes, path: tuple[str, ...], count: int, topic: str | None, partitions: int) -> None:
         self.shapes, self.path, self.count, self.topic = shapes, path, count, topic
+        self.partitions = partitions
 
     def struct(self, kind: type[Struct], here: tuple[str, ...], number: int) -> Struct:
         values: dict[str, Any] = {field.name: self.shapes.default(field) for field in kind.__fields__}
@@ -104,4 +121,4 @@ class _Maker:
             return 0.0
         if name in _SMALL:
             return 1
-        return number % 128 if name in _INDEXES or "partition" in name else 0
+        return number % self.partitions if name in _INDEXES or "partition" in name else 0

@@ -150,9 +150,9 @@ COORDINATORS: Final = (
     Defect(
         "missing-partition-adds-the-others",
         "nothing is added when one of the partitions does not exist",
-        "minibroker.handlers.transactions:_cannot_join",
-        "elif not 0 <= index < count:",
-        "elif False:",
+        "minibroker.handlers.transactions:_Join.begin",
+        "None if 0 <= index < count else unknown",
+        "None",
     ),
     Defect(
         "internal-topic-joins-a-transaction",
@@ -383,14 +383,14 @@ COORDINATORS: Final = (
     Defect(
         "ignore-require-stable",
         "a fetch that requires stable offsets gets an error for pending ones",
-        "minibroker.handlers.offsets:_named_topics",
-        "unstable = require_stable and offsets.is_pending(group_id, name, index)",
-        "unstable = False",
+        "minibroker.handlers.offsets:_OffsetFetch._fill",
+        "if asked.unstable(index):",
+        "if False:",
     ),
     Defect(
         "offset-metadata-lost",
         "a committed offset is fetched with its metadata",
-        "minibroker.handlers.offsets:_told",
+        "minibroker.handlers.offsets:_OffsetFetch._fill",
         "metadata=offset.metadata,",
         'metadata="",',
     ),

@@ -403,9 +403,9 @@ SERVING: Final = (
     Defect(
         "offset-fetch-forgets-old-form",
         "OffsetFetch tells the committed offset in its form for one group too",
-        "minibroker.handlers.offsets:_single",
-        "committed_offset=p.committed_offset,",
-        "committed_offset=-1,",
+        "minibroker.handlers.offsets:_OffsetFetch._fill",
+        "committed_offset=offset.offset,",
+        "committed_offset=-1 if self._form is _ONE_GROUP else offset.offset,",
     ),
     Defect(
         "coordinator-apis-not-listed",
@@ -431,7 +431,7 @@ SERVING: Final = (
     Defect(
         "offset-commit-topics-twice",
         "each topic is once in the answer of an offset commit",
-        "minibroker.handlers.offset_commits:CommitAnswer._add",
+        "minibroker.handlers.offset_commits:OffsetCommitting._add",
         "partitions = self._entries.get(key)",
         "partitions = None",
     ),
