@@ -20,7 +20,7 @@ from minibroker.coordinators.transactions.records import TransactionRecord
 from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard
 from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
 from minibroker.kernel.clock import TimerHandle
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, mapped, spawn
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
@@ -132,7 +132,7 @@ class TransactionService:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    async def init_producer_id(
+    def init_producer_id(
         self,
         transactional_id: str | None,
         timeout_ms: int,
@@ -140,23 +140,19 @@ class TransactionService:
         *,
         enable_two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
-    ) -> ProducerIdAndEpoch:
+    ) -> Deferred[ProducerIdAndEpoch]:
         """A producer id and epoch; `expected` is the pair that the caller has. Without a transactional id always a new
         producer id."""
-        producer_ids = self._broker.producer_ids
         if transactional_id is None:
-            await producer_ids.ready()
-            return ProducerIdAndEpoch(producer_ids.take(), 0)
+            producer_ids = self._broker.producer_ids
+            return mapped(producer_ids.ready(), lambda _: ProducerIdAndEpoch(producer_ids.take(), 0))
         index, timeout_ms = self.checked_init(
             transactional_id,
             timeout_ms,
             enable_two_phase_commit=enable_two_phase_commit,
             keep_prepared_transaction=keep_prepared_transaction,
         )
-        answer = await self.claim(index, transactional_id, timeout_ms, expected)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
+        return mapped(spawn(self.claim(index, transactional_id, timeout_ms, expected)), _claimed)
 
     def checked_init(
         self,
@@ -354,3 +350,9 @@ class TransactionService:
                 log.warning("a sweep of %s-%d was refused: %s", TRANSACTION_STATE_TOPIC, index, error)
 
         self.host.execute(index, outcome).then(done)
+
+
+def _claimed(answer: inits.InitAnswer) -> ProducerIdAndEpoch:
+    if isinstance(answer, ApiError):
+        raise answer
+    return answer

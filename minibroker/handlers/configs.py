@@ -6,48 +6,54 @@ Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.config.client_metrics import describe_client_metrics
 from minibroker.config.groups import describe_group
 from minibroker.config.settings import ConfigEntry, ConfigSource, ConfigSynonym
 from minibroker.config.types import ConfigType
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import logger_levels
-from minibroker.kernel.turns import STEP
 from minibroker.metadata.config_resources import ConfigResourceType, node_id_of
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 
-_STEPS_A_RESOURCE = 16
-"""A resource has some dozens of settings."""
+_COST = 16
+"""Of a resource, in elements of a turn: it has some dozens of settings."""
 _TYPES = frozenset(int(kind) for kind in ConfigResourceType)
 _Result = m.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
-    results = []
+def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> Answer:
+    results: list[m.DescribeConfigsResponse.DescribeConfigsResult] = []
     strange = any(resource.resource_type not in _TYPES for resource in request.resources)
-    for resource in request.resources:
-        for _ in range(_STEPS_A_RESOURCE):
-            await STEP
-        try:
-            if strange:  # one invalid type refuses the whole request
-                raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
-            entries = _entries(ctx, resource)
-            code, message = ErrorCode.NONE, ""
-        except ApiError as error:
-            entries, code, message = [], error.code, error.message
-        results.append(
-            _Result(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=[_row(request, entry) for entry in entries],
+
+    def look_up(some: Sequence[m.DescribeConfigsRequest.DescribeConfigsResource]) -> None:
+        for resource in some:
+            try:
+                if strange:  # one invalid type refuses the whole request
+                    raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
+                entries = _entries(ctx, resource)
+                code, message = ErrorCode.NONE, ""
+            except ApiError as error:
+                entries, code, message = [], error.code, error.message
+            results.append(
+                _Result(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=[_row(request, entry) for entry in entries],
+                )
             )
-        )
-    return m.DescribeConfigsResponse(results=results)
+
+    def response() -> m.DescribeConfigsResponse:
+        return m.DescribeConfigsResponse(results=results)
+
+    return in_slices(ctx, request.resources, look_up, response, cost=_COST, keep=False)
 
 
 _OF_THE_START = frozenset({"node.id", "log.dirs", "listeners", "advertised.listeners"})

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 
 from minibroker.coordinators.patterns import compile_pattern, takes_long
 from minibroker.coordinators.transactions import queries
+from minibroker.coordinators.transactions.metadata import TransactionEntry
 from minibroker.coordinators.transactions.states import BY_LABEL
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.deferred import Deferred, mapped, resolved
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices, outcome_of
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -59,49 +61,62 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
     )
 
 
-async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
     """Unknown state names are given back and match nothing."""
-    unknown: list[str] = []
-    found = []
-    try:
-        entries = ctx.broker.coordinators.transactions.entries()
+    unknown = [name for name in request.state_filters if name not in BY_LABEL]
+    found: list[_Listed] = []
+
+    def matches() -> Deferred[_Matches]:
+        return _matches(ctx, request.transactional_id_pattern, [name for name, _ in entries])
+
+    def choose_all(matched: _Matches) -> Answer:
         wanted = queries.TransactionFilter(
             states=frozenset(request.state_filters),
             producer_ids=frozenset(request.producer_id_filters),
             longer_than_ms=request.duration_filter,
-            matches=await _matches(ctx, request.transactional_id_pattern, [name for name, _ in entries]),
+            matches=matched,
         )
         now_ms = ctx.broker.clock.now_ms()
-        for transactional_id, entry in entries:
-            await STEP
-            if wanted.passes(transactional_id, entry, now_ms):
-                found.append(
-                    _Listed(
+
+        def choose(some: Sequence[tuple[str, TransactionEntry]]) -> None:
+            for transactional_id, entry in some:
+                if wanted.passes(transactional_id, entry, now_ms):
+                    metadata = entry.metadata
+                    listed = _Listed(
                         transactional_id=transactional_id,
-                        producer_id=entry.metadata.producer_id,
-                        transaction_state=entry.metadata.state.label,
+                        producer_id=metadata.producer_id,
+                        transaction_state=metadata.state.label,
                     )
-                )
-        unknown = [name for name in request.state_filters if name not in BY_LABEL]
-    except ApiError as error:
+                    found.append(listed)
+
+        response = m.ListTransactionsResponse(
+            error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found
+        )
+        return in_slices(ctx, entries, choose, lambda: response, keep=False)
+
+    def refused(error: ApiError) -> m.ListTransactionsResponse:
         ctx.refused("all transactional ids", error)
-        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown)
-    return m.ListTransactionsResponse(
-        error_code=ErrorCode.NONE,
-        unknown_state_filters=unknown,
-        transaction_states=found,
-    )
+        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=[])
+
+    try:
+        entries = ctx.broker.coordinators.transactions.entries()
+    except ApiError as error:
+        return refused(error)
+    return outcome_of(matches, choose_all, refused)
 
 
-async def _matches(ctx: RequestContext, text: str | None, names: Sequence[str]) -> Callable[[str], bool] | None:
+_Matches = Callable[[str], bool] | None
+
+
+def _matches(ctx: RequestContext, text: str | None, names: Sequence[str]) -> Deferred[_Matches]:
     """Whether an id of `names` matches the pattern; None without one. Raises INVALID_REGULAR_EXPRESSION."""
     if not takes_long(text, names):
         pattern = compile_pattern(text)
-        return None if pattern is None else pattern.search()
+        return resolved(None if pattern is None else pattern.search())
 
     def work(pace: Pace) -> frozenset[str]:
         pattern = compile_pattern(text)
         assert pattern is not None
         return pattern.matching(names, pace)
 
-    return (await ctx.broker.executor.compute(work)).__contains__
+    return mapped(ctx.broker.executor.compute(work), lambda matching: matching.__contains__)

@@ -14,9 +14,11 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.coordinators.groups.environment import ClientInfo
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import outcome_of
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -53,9 +55,10 @@ def check_group_id(group_id: str) -> None:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
 
-async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer:
     """Parked until the group has its next generation."""
-    try:
+
+    def join() -> Deferred[JoinGroupResponse]:
         check_group_id(request.group_id)
         config = ctx.broker.coordinators.groups.config()
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
@@ -64,26 +67,35 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
                 f"session timeout {request.session_timeout_ms} is not within {config.min_session_timeout_ms} and "
                 f"{config.max_session_timeout_ms}",
             )
-        response = await ctx.broker.coordinators.groups.join(client_info(ctx), request)
-    except ApiError as error:
+        return ctx.broker.coordinators.groups.join(client_info(ctx), request)
+
+    def refused(error: ApiError) -> JoinGroupResponse:
         ctx.refused(request.group_id, error)
-        response = JoinGroupResponse(error_code=error.code, protocol_name=None, member_id=request.member_id)
-    if response.protocol_name is None and ctx.api_version < _NULLABLE_PROTOCOL_NAME:
-        response.protocol_name = ""
-    return response
+        return joined(JoinGroupResponse(error_code=error.code, protocol_name=None, member_id=request.member_id))
+
+    def joined(response: JoinGroupResponse) -> JoinGroupResponse:
+        if response.protocol_name is None and ctx.api_version < _NULLABLE_PROTOCOL_NAME:
+            response.protocol_name = ""
+        return response
+
+    return outcome_of(join, joined, refused)
 
 
-async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> Answer:
     """Parked until the leader has delivered the assignment."""
-    try:
+
+    def sync() -> Deferred[SyncGroupResponse]:
         named = request.protocol_type is not None and request.protocol_name is not None
         if ctx.api_version >= _NAMES_PROTOCOL and not named:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing")
         check_group_id(request.group_id)
-        return await ctx.broker.coordinators.groups.sync(request)
-    except ApiError as error:
+        return ctx.broker.coordinators.groups.sync(request)
+
+    def refused(error: ApiError) -> SyncGroupResponse:
         ctx.refused(request.group_id, error)
         return SyncGroupResponse(error_code=error.code)
+
+    return outcome_of(sync, lambda response: response, refused)
 
 
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

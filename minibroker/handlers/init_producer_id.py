@@ -13,26 +13,33 @@ from minibroker.coordinators.transactions.metadata import (
     ProducerIdAndEpoch,
 )
 from minibroker.coordinators.transactions.refusals import wire_code
+from minibroker.kernel.deferred import Deferred
 from minibroker.releases.semantics import INIT_PRODUCER_ID
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import outcome_of
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 
-async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    try:
-        producer = await ctx.broker.coordinators.transactions.init_producer_id(
+def handle(ctx: RequestContext, request: InitProducerIdRequest) -> Answer:
+    def ask() -> Deferred[ProducerIdAndEpoch]:
+        return ctx.broker.coordinators.transactions.init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
             _expected(request),
             enable_two_phase_commit=request.enable2_pc,
             keep_prepared_transaction=request.keep_prepared_txn,
         )
-    except ApiError as error:
+
+    def begun(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
+        return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+    def refused(error: ApiError) -> InitProducerIdResponse:
         code = wire_code(error, ctx.broker.semantics, INIT_PRODUCER_ID, ctx.api_version)
         ctx.refused(request.transactional_id, error, code)
         return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
-    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+    return outcome_of(ask, begun, refused)
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:

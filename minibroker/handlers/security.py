@@ -8,10 +8,11 @@ whose directory was taken over.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from minibroker.kernel.turns import STEP
-from minibroker.requests.context import RequestContext
-from minibroker.security.credentials import SCRAM_MECHANISMS
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices
+from minibroker.security.credentials import SCRAM_MECHANISMS, ScramCredential
 from minibroker.security.sasl import AuthenticationFailed, SaslState
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -57,32 +58,34 @@ def _not_authenticated(code: ErrorCode, message: str) -> m.SaslAuthenticateRespo
     return m.SaslAuthenticateResponse(error_code=code, error_message=message)
 
 
-async def describe_user_scram_credentials(
-    ctx: RequestContext, request: m.DescribeUserScramCredentialsRequest
-) -> m.DescribeUserScramCredentialsResponse:
+def describe_user_scram_credentials(ctx: RequestContext, request: m.DescribeUserScramCredentialsRequest) -> Answer:
     """DescribeUserScramCredentials v0: mechanisms and iterations of the users in the metadata, of all where none is
     named. A missing user is RESOURCE_NOT_FOUND, one that is named twice DUPLICATE_RESOURCE."""
     held: dict[str, list[m.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
-    for credential in ctx.broker.image.scram_credentials.values():
-        await STEP
-        held.setdefault(credential.user, []).append(
-            m.DescribeUserScramCredentialsResponse.CredentialInfo(
-                mechanism=SCRAM_MECHANISMS[credential.mechanism], iterations=credential.iterations
+    results: list[_Result] = []
+
+    def look_up(some: Sequence[ScramCredential]) -> None:
+        for credential in some:
+            held.setdefault(credential.user, []).append(
+                m.DescribeUserScramCredentialsResponse.CredentialInfo(
+                    mechanism=SCRAM_MECHANISMS[credential.mechanism], iterations=credential.iterations
+                )
             )
-        )
-    asked: Counter[str] = Counter()
-    for user in request.users or []:
-        await STEP
-        asked[user.name] += 1
-    results = []
-    for name, count in (asked or dict.fromkeys(held, 1)).items():
-        await STEP
-        if count == 1 and name in held:
-            infos = sorted(held[name], key=lambda info: info.mechanism)
-            results.append(_Result(user=name, credential_infos=infos))
-        else:
-            results.append(_refusal(name, twice=count > 1))
-    return m.DescribeUserScramCredentialsResponse(results=results)
+
+    def answer(some: Sequence[tuple[str, int]]) -> None:
+        for name, count in some:
+            if count == 1 and name in held:
+                infos = sorted(held[name], key=lambda info: info.mechanism)
+                results.append(_Result(user=name, credential_infos=infos))
+            else:
+                results.append(_refusal(name, twice=count > 1))
+
+    def answer_all() -> Answer:
+        asked = Counter(user.name for user in request.users or []) or dict.fromkeys(held, 1)
+        response = m.DescribeUserScramCredentialsResponse(results=results)
+        return in_slices(ctx, list(asked.items()), answer, lambda: response, keep=False)
+
+    return in_slices(ctx, list(ctx.broker.image.scram_credentials.values()), look_up, answer_all, keep=False)
 
 
 def _refusal(name: str, *, twice: bool) -> _Result:

@@ -9,12 +9,14 @@ Kafka: KafkaApis.handleWriteTxnMarkersRequest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.coordinator_runtime.transaction_markers import Marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.deferred import Deferred, when_all_done
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -32,62 +34,76 @@ _COORDINATOR_ERRORS = frozenset(
 _Codes = dict[int, dict[TopicPartition, int]]
 
 
-async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Answered when every marker is below its partition's high watermark."""
-    codes: _Codes = {}
-    waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]] = []
-    for marker in request.markers:
-        if -1 in (marker.producer_id, marker.producer_epoch) and await _names_a_log(ctx, marker):
-            return await _response(await _unbuilt(ctx, request, marker))
-        of_producer = codes.setdefault(marker.producer_id, {})
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
-                await STEP
-                partition = (topic.name, index)
-                try:
-                    written = _write(ctx, marker, partition)
-                    if written.done:
-                        written.result()
-                except ApiError as error:
-                    of_producer[partition] = _refusal(ctx, marker, partition, error)
-                    continue
-                of_producer[partition] = ErrorCode.NONE
-                if not written.done:
-                    waiting.append((marker, partition, written))
-    for marker, partition, written in waiting:
-        await STEP
-        try:
-            await written
-        except ApiError as error:
-            codes[marker.producer_id][partition] = error.code
-            ctx.refused(f"producer id {marker.producer_id} in {partition[0]}-{partition[1]}", error)
-    return await _response(codes)
+_Asked = tuple[_Marker, TopicPartition]
 
 
-async def _names_a_log(ctx: RequestContext, marker: _Marker) -> bool:
-    """Whether one of the marker's partitions exists and is not the group coordinator's, which fails by itself."""
-    for topic in marker.topics:
-        if topic.name == CONSUMER_OFFSETS_TOPIC:
-            continue
-        for index in topic.partition_indexes:
-            await STEP
-            if ctx.broker.image.partition(topic.name, index) is not None:
-                return True
-    return False
+def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
+    """Answered when every marker is below its partition's high watermark.
+
+    Where a batch cannot be built, the request fails as a whole, as in Kafka (MemoryRecords.withEndTransactionMarker),
+    but markers that were before it are written.
+    """
+    markers = request.markers
+    unbuilt = next((number for number, marker in enumerate(markers) if _cannot_be_built(ctx, marker)), None)
+    codes: _Codes = {marker.producer_id: {} for marker in markers[:unbuilt]}
+    waiting: list[tuple[_Asked, Deferred[None]]] = []
+
+    def write(some: Sequence[_Asked]) -> None:
+        for marker, partition in some:
+            of_producer = codes[marker.producer_id]
+            try:
+                written = _write(ctx, marker, partition)
+                if written.done:
+                    written.result()
+            except ApiError as error:
+                of_producer[partition] = _refusal(ctx, marker, partition, error)
+                continue
+            of_producer[partition] = ErrorCode.NONE
+            if not written.done:
+                waiting.append(((marker, partition), written))
+
+    def refuse(some: Sequence[tuple[_Asked, Deferred[None]]]) -> None:
+        for (marker, partition), written in some:
+            try:
+                written.result()
+            except ApiError as error:
+                codes[marker.producer_id][partition] = error.code
+                ctx.refused(f"producer id {marker.producer_id} in {partition[0]}-{partition[1]}", error)
+
+    def written() -> Answer:
+        return in_slices(ctx, waiting, refuse, lambda: _response(ctx, codes))
+
+    def answer() -> Answer:
+        if unbuilt is not None:
+            return _response(ctx, _all_failed(ctx, markers, markers[unbuilt]))
+        if not waiting:
+            return _response(ctx, codes)
+        return follow(ctx, when_all_done([deferred for _, deferred in waiting]), lambda _: written())
+
+    return in_slices(ctx, _asked(markers[:unbuilt]), write, answer)
 
 
-async def _unbuilt(ctx: RequestContext, request: WriteTxnMarkersRequest, marker: _Marker) -> _Codes:
-    """The codes where a batch cannot be built (MemoryRecords.withEndTransactionMarker): as in Kafka the request fails
-    as a whole, but markers that were before this one are written."""
-    reason = f"a marker needs a producer id and an epoch: {marker.producer_id}, {marker.producer_epoch}"
+def _asked(markers: Sequence[_Marker]) -> list[_Asked]:
+    topics = [(marker, topic) for marker in markers for topic in marker.topics]
+    return [(marker, (topic.name, index)) for marker, topic in topics for index in topic.partition_indexes]
+
+
+def _cannot_be_built(ctx: RequestContext, marker: _Marker) -> bool:
+    """Whether it has no producer and one of its partitions exists and is not the group coordinator's, which fails by
+    itself."""
+    return -1 in (marker.producer_id, marker.producer_epoch) and any(
+        topic.name != CONSUMER_OFFSETS_TOPIC and ctx.broker.image.partition(topic.name, index) is not None
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    )
+
+
+def _all_failed(ctx: RequestContext, markers: Sequence[_Marker], unbuilt: _Marker) -> _Codes:
+    reason = f"a marker needs a producer id and an epoch: {unbuilt.producer_id}, {unbuilt.producer_epoch}"
     ctx.refused("the request", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
-    codes: _Codes = {}
-    for each in request.markers:
-        of_producer = codes.setdefault(each.producer_id, {})
-        for topic in each.topics:
-            for index in topic.partition_indexes:
-                await STEP
-                of_producer[topic.name, index] = ErrorCode.UNKNOWN_SERVER_ERROR
+    codes: _Codes = {marker.producer_id: {} for marker in markers}
+    for marker, partition in _asked(markers):
+        codes[marker.producer_id][partition] = ErrorCode.UNKNOWN_SERVER_ERROR
     return codes
 
 
@@ -103,18 +119,22 @@ def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error
     return code
 
 
-async def _response(codes: _Codes) -> WriteTxnMarkersResponse:
-    markers = []
-    for producer_id, of_producer in codes.items():
-        topics: dict[str, list[_PartitionResult]] = {}
-        await STEP
-        for (topic, index), code in of_producer.items():
-            await STEP
-            topics.setdefault(topic, []).append(_PartitionResult(partition_index=index, error_code=code))
-        markers.append(
-            _MarkerResult(
-                producer_id=producer_id,
-                topics=[_TopicResult(name=name, partitions=results) for name, results in topics.items()],
-            )
-        )
-    return WriteTxnMarkersResponse(markers=markers)
+def _response(ctx: RequestContext, codes: _Codes) -> Answer:
+    """One result for each producer, and in it one for each topic."""
+    markers = [_MarkerResult(producer_id=producer_id, topics=[]) for producer_id in codes]
+    topics: dict[tuple[int, str], list[_PartitionResult]] = {}
+
+    def answer(some: Sequence[tuple[_MarkerResult, TopicPartition, int]]) -> None:
+        for marker, (topic, index), code in some:
+            results = topics.get((marker.producer_id, topic))
+            if results is None:
+                results = topics[marker.producer_id, topic] = []
+                marker.topics.append(_TopicResult(name=topic, partitions=results))
+            results.append(_PartitionResult(partition_index=index, error_code=code))
+
+    written = [
+        (marker, partition, code)
+        for marker, of_producer in zip(markers, codes.values(), strict=True)
+        for partition, code in of_producer.items()
+    ]
+    return in_slices(ctx, written, answer, lambda: WriteTxnMarkersResponse(markers=markers))

@@ -130,24 +130,26 @@ def mapped(source: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
     return outcome
 
 
-def gather(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
-    """All values in order; the first failure fails the whole once every one is done."""
+def when_all_done(deferreds: Iterable[Deferred[Any]]) -> Deferred[None]:
+    """Resolved once every one is done, whether with a value or a failure."""
     waiting = list(deferreds)
-    together: Deferred[list[T]] = Deferred()
+    done: Deferred[None] = Deferred()
     unresolved = len(waiting)
     if unresolved == 0:
-        together.resolve([])
-        return together
+        done.resolve(None)
 
-    def one_done(_: Deferred[T]) -> None:
+    def one_done(_: Deferred[Any]) -> None:
         nonlocal unresolved
         unresolved -= 1
         if unresolved == 0:
-            try:
-                together.resolve([d.result() for d in waiting])
-            except Exception as error:
-                together.fail(error)
+            done.resolve(None)
 
     for deferred in waiting:
         deferred.then(one_done)
-    return together
+    return done
+
+
+def gather(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
+    """All values in order; the first failure fails the whole once every one is done."""
+    waiting = list(deferreds)
+    return mapped(when_all_done(waiting), lambda _: [deferred.result() for deferred in waiting])
