@@ -9,13 +9,13 @@ controller's when it refuses to create a topic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from minibroker.controller.topics import check_topic_name
-from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, Work, parts
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.requests.auth_helper import NOT_ASKED, authorize, authorized_operations
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -34,26 +34,30 @@ _ENDPOINT_BROKER = 1
 _IDS_UNUSED = (10, 11)
 
 
-def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Work[MetadataResponse]:
-    """One topic of few partitions, as most clients ask for, costs no coroutine."""
-    if request.topics is not None and len(request.topics) == 1:
-        wanted = request.topics[0]
-        topic = ctx.broker.image.topics.get(wanted.name or "")
-        if topic is not None and wanted.topic_id == NO_ID and len(topic.partitions) <= AT_A_TIME:
-            found = _find(ctx, request, wanted, {})
-            return _answer(
-                ctx,
-                request,
-                [_describe(ctx, request, found, found.partitions) if isinstance(found, TopicImage) else found],
-            )
-    return _in_turns(ctx, request)
-
-
-async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
     wanted = request.topics
-    image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(ctx, request, [await _describe_in_turns(ctx, request, topic) for topic in image.topics.values()])
+        return _Describing(ctx, request, {}).answer(list(ctx.broker.image.topics.values()))
+    refusal = _refusal(ctx, wanted)
+    if refusal is not None:
+        return refusal
+    if len(wanted) > 1:
+        # Each topic is answered once. If one is requested by id, topics without an id are left out.
+        by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
+        wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
+    missing: list[str] = []
+    if request.allow_auto_topic_creation:  # True in versions that do not have it
+        known = ctx.broker.image.topics
+        named = [topic.name for topic in wanted if topic.name is not None and topic.topic_id == NO_ID]
+        missing = [name for name in named if name not in known]
+    if not missing or not ctx.broker.settings.get_boolean("auto.create.topics.enable"):
+        return _Describing(ctx, request, {}).answer(wanted)
+    created = ctx.broker.create_topics(missing)
+    return follow(ctx, created, lambda refused: _Describing(ctx, request, refused).answer(wanted))
+
+
+def _refusal(ctx: RequestContext, wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse | None:
+    """The answer to a request that Kafka refuses as a whole, None for any other."""
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _refused(wanted, ErrorCode.INVALID_REQUEST)
     if any(topic.name is None for topic in wanted) and all(topic.topic_id == NO_ID for topic in wanted):
@@ -62,31 +66,48 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
             return _refused(wanted, ErrorCode.INVALID_REQUEST)
         ctx.refused("a topic", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has neither a name nor an id"))
         return _refused(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
-    if len(wanted) > 1:
-        # Each topic is answered once. If one is requested by id, topics without an id are left out.
-        by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
-        wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
-    refused: dict[str, ErrorCode] = {}
-    if request.allow_auto_topic_creation:  # True in versions that do not have it
-        missing = []
-        for few in parts(wanted):
-            missing += [
-                topic.name
-                for topic in few
-                if topic.name is not None and topic.topic_id == NO_ID and topic.name not in image.topics
-            ]
-            if len(few) == AT_A_TIME:
-                await STEPS
-        if missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
-            refused = await ctx.broker.create_topics(missing)
-    topics = []
-    for few in parts(wanted):
-        for topic in few:
-            found = _find(ctx, request, topic, refused)
-            topics.append(await _describe_in_turns(ctx, request, found) if isinstance(found, TopicImage) else found)
-        if len(few) == AT_A_TIME:
-            await STEPS
-    return _answer(ctx, request, topics)
+    return None
+
+
+class _Describing:
+    """A request while it is served: its topics are described in slices, and after that their partitions.
+
+    refused: topics that the controller did not create, and why.
+    """
+
+    def __init__(self, ctx: RequestContext, request: MetadataRequest, refused: Mapping[str, ErrorCode]) -> None:
+        self._ctx, self._request, self._refused = ctx, request, refused
+        self._topics: list[_Topic] = []
+        #: each partition, and the list in the answer that it belongs to
+        self._partitions: list[tuple[list[MetadataResponse.MetadataResponsePartition], PartitionImage]] = []
+
+    def answer(self, topics: Sequence[TopicImage | MetadataRequest.MetadataRequestTopic]) -> Answer:
+        return in_slices(self._ctx, topics, self._describe, self._describe_partitions, keep=False)
+
+    def _describe(self, topics: Sequence[TopicImage | MetadataRequest.MetadataRequestTopic]) -> None:
+        for wanted in topics:
+            topic = wanted if isinstance(wanted, TopicImage) else self._find(wanted)
+            if isinstance(topic, TopicImage):
+                described = _describe(self._ctx, self._request, topic)
+                self._topics.append(described)
+                self._partitions += [(described.partitions, partition) for partition in topic.partitions]
+            else:
+                self._topics.append(topic)
+
+    def _find(
+        self, wanted: MetadataRequest.MetadataRequestTopic
+    ) -> TopicImage | MetadataResponse.MetadataResponseTopic:
+        return _find(self._ctx, self._request, wanted, self._refused)
+
+    def _describe_partitions(self) -> Answer:
+        return in_slices(self._ctx, self._partitions, self._fill, self._response, keep=False)
+
+    def _fill(self, some: Sequence[tuple[list[MetadataResponse.MetadataResponsePartition], PartitionImage]]) -> None:
+        for partitions, partition in some:
+            partitions.append(_partition(self._ctx, partition))
+
+    def _response(self) -> MetadataResponse:
+        return _answer(self._ctx, self._request, self._topics)
 
 
 def _refused(wanted: list[MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> MetadataResponse:
@@ -102,7 +123,7 @@ def _find(
     ctx: RequestContext,
     request: MetadataRequest,
     wanted: MetadataRequest.MetadataRequestTopic,
-    refused: dict[str, ErrorCode],
+    refused: Mapping[str, ErrorCode],
 ) -> TopicImage | MetadataResponse.MetadataResponseTopic:
     """The topic, or the answer with the error."""
     image = ctx.broker.image
@@ -144,25 +165,15 @@ def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.Metada
     return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
 
 
-async def _describe_in_turns(
+def _describe(
     ctx: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
-    first, *others = parts(topic.partitions)
-    told = _describe(ctx, request, topic, first)
-    for few in others:
-        await STEPS
-        told.partitions += [_partition(ctx, partition) for partition in few]
-    return told
-
-
-def _describe(
-    ctx: RequestContext, request: MetadataRequest, topic: TopicImage, partitions: Sequence[PartitionImage]
-) -> MetadataResponse.MetadataResponseTopic:
+    """A topic without its partitions."""
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition(ctx, partition) for partition in partitions],
+        partitions=[],
         topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
         if request.include_topic_authorized_operations
         else NOT_ASKED,
@@ -239,17 +250,12 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
     )
 
 
-async def describe_topic_partitions(
-    ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+def describe_topic_partitions(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Answer:
     """DescribeTopicPartitions v0 (KIP-966): topics in name order, at most `response_partition_limit` partitions."""
     image = ctx.broker.image
     names = sorted({t.name for t in request.topics})
     if not names:
         names = sorted(name for name in image.topics if authorize(ctx, AclOperation.DESCRIBE, _TOPIC, name))
-    limit = max(
-        1, min(request.response_partition_limit, ctx.broker.settings.get_int("max.request.partition.size.limit"))
-    )
     first_topic, first_partition = "", 0
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
@@ -257,36 +263,53 @@ async def describe_topic_partitions(
             return _refused_whole(request, ErrorCode.INVALID_REQUEST)
     if "" in names and not first_topic:
         return _refused_whole(request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.4.0, which fails there
-    topics = []
-    cursor = None
-    for name in names:
-        if name < first_topic:
-            continue
-        await STEP
-        topic = image.topics.get(name)
+    names = [name for name in names if name >= first_topic]
+    page = _Page(ctx, request.response_partition_limit, first_topic, first_partition)
+    return in_slices(ctx, names, page.describe, lambda: page.response(names), keep=False)
+
+
+class _Page:
+    """An answer of at most `limit` partitions, which begins at a partition of a topic."""
+
+    def __init__(self, ctx: RequestContext, limit: int, first_topic: str, first_partition: int) -> None:
+        self._ctx = ctx
+        self._left = max(1, min(limit, ctx.broker.settings.get_int("max.request.partition.size.limit")))
+        self._first = (first_topic, first_partition)
+        self._topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = []
+        self._cursor: DescribeTopicPartitionsResponse.Cursor | None = None
+        self._full = False
+
+    def describe(self, names: Sequence[str]) -> None:
+        for name in names:
+            if not self._full:
+                self._describe(name)
+
+    def _describe(self, name: str) -> None:
+        topic = self._ctx.broker.image.topics.get(name)
         if topic is None:
-            topics.append(
+            self._topics.append(
                 DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
                     error_code=_absent(name),
                     name=name,
                     topic_id=NO_ID,
-                    topic_authorized_operations=authorized_operations(ctx, _TOPIC, name),
+                    topic_authorized_operations=authorized_operations(self._ctx, _TOPIC, name),
                 )
             )
-            continue
-        start = first_partition if name == first_topic else 0
-        partitions = topic.partitions[start : start + limit]
-        limit -= len(partitions)
-        topics.append(_topic_partitions(topic, partitions, ctx))
-        if start + len(partitions) < len(topic.partitions):
-            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=start + len(partitions))
-            break
-        if limit <= 0:
-            following = [n for n in names if n > name]
-            if following:
-                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
-            break
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            return
+        start = self._first[1] if name == self._first[0] else 0
+        partitions = topic.partitions[start : start + self._left]
+        self._left -= len(partitions)
+        self._topics.append(_topic_partitions(topic, partitions, self._ctx))
+        end = start + len(partitions)
+        if end < len(topic.partitions):
+            self._cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
+        self._full = self._left <= 0 or self._cursor is not None
+
+    def response(self, names: Sequence[str]) -> DescribeTopicPartitionsResponse:
+        if self._full and self._cursor is None and len(names) > len(self._topics):
+            following = names[len(self._topics)]
+            self._cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following, partition_index=0)
+        return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._cursor)
 
 
 def _refused_whole(request: DescribeTopicPartitionsRequest, error_code: ErrorCode) -> DescribeTopicPartitionsResponse:

@@ -15,7 +15,7 @@ from minibroker.coordinators.transactions import expiry
 from minibroker.coordinators.transactions.effects import SendMarkers
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TransactionEntry
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.requests.tapped_request import TappedRequest
@@ -47,7 +47,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
 def _init(
     cluster: MemoryCluster, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
 ) -> ProducerIdAndEpoch:
-    return spawn(cluster.broker.coordinators.transactions.init_producer_id(ID, timeout_ms, expected)).result()
+    return cluster.broker.coordinators.transactions.init_producer_id(ID, timeout_ms, expected).result()
 
 
 def _begin(cluster: MemoryCluster, *partitions: tuple[str, int], timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
@@ -360,9 +360,9 @@ def test_everything_is_there_after_a_restart() -> None:
     second = MemoryCluster(disk=first.disk)
     metadata = _entry(second).metadata
     assert (metadata.state, metadata.producer, metadata.partitions) == (ONGOING, producer, frozenset({T0, T1}))
-    assert (
-        spawn(second.broker.coordinators.transactions.init_producer_id(None, 0, None)).result().producer_id >= 1000
-    ), "the rest of the first block is discarded"
+    assert second.broker.coordinators.transactions.init_producer_id(None, 0, None).result().producer_id >= 1000, (
+        "the rest of the first block is discarded"
+    )
     second.stop()
 
 
@@ -427,7 +427,7 @@ def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> No
 def test_the_first_request_waits_for_a_block_of_producer_ids(cluster: MemoryCluster, name: str | None) -> None:
     block: Deferred[tuple[int, int]] = Deferred()
     cluster.broker.producer_ids = ProducerIdBlocks(lambda: block)
-    waiting = spawn(cluster.broker.coordinators.transactions.init_producer_id(name, 60_000, None))
+    waiting = cluster.broker.coordinators.transactions.init_producer_id(name, 60_000, None)
     assert not waiting.done
     block.resolve((5000, 1000))
     assert waiting.result() == (5000, 0)
@@ -565,7 +565,7 @@ def test_a_transaction_that_cannot_be_aborted_yet_does_not_keep_others_open(
     service = cluster.broker.coordinators.transactions
     names = [f"tx{number}" for number in range(4)]
     for name in names:
-        producer = spawn(service.init_producer_id(name, 1000, None)).result()
+        producer = service.init_producer_id(name, 1000, None).result()
         service.add_partitions(name, producer, [T0], transaction_version=0).result()
     abort = expiry.abort_timed_out
 

@@ -9,7 +9,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation, Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -36,7 +36,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
 
 def _begin(cluster: MemoryCluster, *partitions: tuple[str, int]) -> ProducerIdAndEpoch:
     service = cluster.broker.coordinators.transactions
-    producer = spawn(service.init_producer_id(ID, 60_000, None)).result()
+    producer = service.init_producer_id(ID, 60_000, None).result()
     if partitions:
         service.add_partitions(ID, producer, partitions, transaction_version=0).result()
     return producer

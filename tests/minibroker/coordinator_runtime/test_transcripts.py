@@ -9,7 +9,7 @@ import pytest
 from memory_cluster import MemoryCluster
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import decode_records, iter_batches, parse_control
@@ -40,7 +40,7 @@ class Transcript:
         return answer
 
     def init(self, expected: ProducerIdAndEpoch | None = None, what: str = "InitProducerId") -> Any:
-        return self.ask(what, lambda: spawn(self.service.init_producer_id(ID, 60_000, expected)))
+        return self.ask(what, lambda: self.service.init_producer_id(ID, 60_000, expected))
 
     def add(self, producer: ProducerIdAndEpoch) -> None:
         self.ask(

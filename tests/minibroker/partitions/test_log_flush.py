@@ -9,7 +9,7 @@ import pytest
 from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
@@ -250,7 +250,7 @@ def test_what_was_acknowledged_after_its_sync_survives_the_power() -> None:
     story = Story({**STRICT, **SMALL_SEGMENTS}, executor=InlineExecutor())
     broker = story.cluster.broker
     broker.create_topics(["__transaction_state"]).result()
-    producer = spawn(broker.coordinators.transactions.init_producer_id("tx", 60_000, None)).result()
+    producer = broker.coordinators.transactions.init_producer_id("tx", 60_000, None).result()
     broker.coordinators.transactions.add_partitions("tx", producer, [("t", 0)], transaction_version=0).result()
     for _ in range(5):
         assert story.produce(size=300_000).result() == 0

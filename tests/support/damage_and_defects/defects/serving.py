@@ -299,7 +299,7 @@ SERVING: Final = (
     Defect(
         "metadata-creates-topics",
         "Metadata makes a missing topic only when asked to",
-        "minibroker.handlers.metadata:_in_turns",
+        "minibroker.handlers.metadata:handle",
         "if request.allow_auto_topic_creation:",
         "if True:",
     ),
@@ -320,7 +320,7 @@ SERVING: Final = (
     Defect(
         "first-coordinator-only",
         "FindCoordinator answers every key it is asked for",
-        "minibroker.handlers.find_coordinator:handle",
+        "minibroker.handlers.find_coordinator:_answer",
         "request.coordinator_keys",
         "request.coordinator_keys[:1]",
     ),
@@ -382,7 +382,7 @@ SERVING: Final = (
     Defect(
         "metadata-never-creates-topics",
         "Metadata makes a missing topic when asked to",
-        "minibroker.handlers.metadata:_in_turns",
+        "minibroker.handlers.metadata:handle",
         "if request.allow_auto_topic_creation:",
         "if False:",
     ),
@@ -445,9 +445,9 @@ SERVING: Final = (
     Defect(
         "delete-groups-says-why",
         "DeleteGroups has no message for a group that is missing or not empty",
-        "minibroker.handlers.group_admin:delete_groups",
-        "error_code=code",
-        "error_code=code, error_message=code.name",
+        "minibroker.handlers.group_admin:_deleted",
+        "error_code=error.code",
+        "error_code=error.code, error_message=error.code.name",
     ),
     Defect(
         "decompressed-records-of-any-size",

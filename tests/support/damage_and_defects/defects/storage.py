@@ -109,17 +109,16 @@ STORAGE: Final = (
     Defect(
         "duplicate-at-the-end",
         "a repeated batch is answered with the offset it got the first time",
-        _LOG + "append_as_leader",
+        "minibroker_storage.appending:duplicate",
         "known.first_offset",
-        "self.log_end_offset",
+        "known.first_offset + 1",
     ),
     Defect(
         "duplicate-without-time",
         "a repeated batch is answered with its own timestamp as log append time",
-        _LOG + "append_as_leader",
-        "AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True,"
-        " known.timestamp)",
-        "AppendInfo(known.first_offset, known.last_offset, -1, self.log_start_offset, True, known.timestamp)",
+        "minibroker_storage.appending:duplicate",
+        "AppendInfo(known.first_offset, known.last_offset, known.timestamp, log_start_offset, True, known.timestamp)",
+        "AppendInfo(known.first_offset, known.last_offset, -1, log_start_offset, True, known.timestamp)",
     ),
     Defect(
         "expire-never",
