@@ -14,13 +14,15 @@ This module has the steps of a request; `fetch_targets` finds its partitions, `f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from minibroker.broker.fetch_sessions import INVALID_SESSION_ID, FetchSession, FetchTarget, PartitionKey
 from minibroker.handlers import follower_fetch
 from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
-from minibroker.handlers.fetch_targets import Fetch, Named, Read, forgotten_targets, name_targets, open_fetch
-from minibroker.kernel.turns import AT_A_TIME, STEPS, parts
-from minibroker.requests.context import Answer, RequestContext
+from minibroker.handlers.fetch_targets import Fetch, Read, forget_targets, name_targets, open_fetch
+from minibroker.kernel.turns import AT_A_TIME
+from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -33,56 +35,56 @@ def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
         return follower_fetch.handle(ctx, request)
     fetch = Fetch(ctx, request)
     named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
-    if len(named) > AT_A_TIME or request.forgotten_topics_data:
-        return _serve(ctx, request, fetch, named)
     targets: dict[PartitionKey, FetchTarget] = {}
-    name_targets(ctx, named, targets)
-    refusal = open_fetch(ctx, request, fetch, targets, [])
+    forgotten: list[PartitionKey] = []
+
+    def forget() -> Answer:
+        forget_some = partial(forget_targets, ctx, forgotten)
+        return in_slices(ctx, request.forgotten_topics_data, forget_some, open_it)
+
+    def open_it() -> Answer:
+        return _open_and_read(ctx, request, fetch, targets, forgotten)
+
+    if len(named) > AT_A_TIME or request.forgotten_topics_data:
+        return in_slices(ctx, named, partial(name_targets, ctx, targets), forget)
+    name_targets(ctx, targets, named)
+    return open_it()
+
+
+def _open_and_read(
+    ctx: RequestContext,
+    request: FetchRequest,
+    fetch: Fetch,
+    targets: dict[PartitionKey, FetchTarget],
+    forgotten: list[PartitionKey],
+) -> Answer:
+    refusal = open_fetch(ctx, request, fetch, targets, forgotten)
     if refusal is not None:
         return refusal
     if len(fetch.targets) > AT_A_TIME:
-        return _read_and_answer(ctx, request, fetch)
+        return _read_again(ctx, request, fetch, waited=False)
     fetch.remaining = room_for_answer(ctx, fetch)
     read_some(ctx, fetch, fetch.targets)
-    if not is_enough(request, fetch, fetch.reads):
-        return _read_and_answer(ctx, request, fetch, complete=False)
-    _add(ctx, fetch, _in_order(fetch.reads))
-    return _response(fetch)
+    return _answer_or_wait(ctx, request, fetch, waited=False)
 
 
-async def _serve(ctx: RequestContext, request: FetchRequest, fetch: Fetch, named: Sequence[Named]) -> FetchResponse:
-    """Serve a request that names many partitions."""
-    targets: dict[PartitionKey, FetchTarget] = {}
-    for few in parts(named):
-        name_targets(ctx, few, targets)
-        await STEPS
-    forgotten = await forgotten_targets(ctx, request)
-    refusal = open_fetch(ctx, request, fetch, targets, forgotten)
-    return refusal if refusal is not None else await _read_and_answer(ctx, request, fetch)
-
-
-async def _read_and_answer(
-    ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, complete: bool | None = None
-) -> FetchResponse:
-    """Read many partitions, and again once there is enough. complete: False if the first read found too little."""
-    if complete is None:
-        await _read_all(ctx, fetch)
-        complete = is_enough(request, fetch, fetch.reads)
-    if not complete:
-        await wait_for_enough(ctx, request, fetch, fetch.reads)
-        await _read_all(ctx, fetch)
-    for few in parts(_in_order(fetch.reads)):
-        _add(ctx, fetch, few)
-        await STEPS
-    return _response(fetch)
-
-
-async def _read_all(ctx: RequestContext, fetch: Fetch) -> None:
+def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, waited: bool) -> Answer:
+    """Read every partition, after the wait or for the first time."""
     fetch.reads, fetch.idle, fetch.nothing_yet = [], [], True
     fetch.remaining = room_for_answer(ctx, fetch)
-    for few in parts(fetch.targets):
-        read_some(ctx, fetch, few)
-        await STEPS
+    read = partial(read_some, ctx, fetch)
+    return in_slices(ctx, fetch.targets, read, lambda: _answer_or_wait(ctx, request, fetch, waited=waited))
+
+
+def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, waited: bool) -> Answer:
+    if not waited and not is_enough(request, fetch, fetch.reads):
+        enough = wait_for_enough(ctx, request, fetch, fetch.reads)
+        return follow(ctx, enough, lambda _: _read_again(ctx, request, fetch, waited=True))
+    reads = _in_order(fetch.reads)
+    if len(reads) > AT_A_TIME:
+        return in_slices(ctx, reads, partial(_add, ctx, fetch), lambda: _response(fetch))
+    _add(ctx, fetch, reads)
+    return _response(fetch)
 
 
 # -- answering ---------------------------------------------------------------------------------------------------------

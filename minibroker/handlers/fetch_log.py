@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minibroker.broker.fetch_sessions import FetchTarget
 from minibroker.handlers import follower_fetch
 from minibroker.handlers.fetch_targets import READ_COMMITTED, TOPIC_IDS_VERSION, Fetch, Read
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, mapped, resolved
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
@@ -201,11 +201,11 @@ def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
     return total >= fetch.min_bytes
 
 
-async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> None:
-    """Hold the answer until enough bytes can be read, `max_wait_ms` has passed (DelayedFetch), or the client is gone:
-    the time is its choice, so requests of clients that left would add up."""
+def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> Deferred[None]:
+    """Done when enough bytes can be read, `max_wait_ms` has passed (DelayedFetch), or the client is gone: the time is
+    its choice, so requests of clients that left would add up."""
     if ctx.connection.gone:  # while its request was decoded, or read the logs
-        return
+        return resolved(None)
     enough: Deferred[None] = Deferred()
     partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
     partitions += fetch.idle
@@ -214,15 +214,15 @@ async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fet
         if not enough.done and (ctx.connection.gone or _has_enough(fetch, partitions)):
             enough.resolve(None)
 
-    ctx.connection.on_gone = look
-    for partition, _ in partitions:
-        partition.watch(look)
-    try:
-        await with_timeout(ctx.broker.timers, enough, request.max_wait_ms)
-    finally:
+    def over(_: bool) -> None:
         ctx.connection.on_gone = None
-        for partition, _ in partitions:
+        for partition, _target in partitions:
             partition.unwatch(look)
+
+    ctx.connection.on_gone = look
+    for partition, _target in partitions:
+        partition.watch(look)
+    return mapped(with_timeout(ctx.broker.timers, enough, request.max_wait_ms), over)
 
 
 def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:

@@ -17,7 +17,6 @@ from minibroker.broker.fetch_sessions import (
     PartitionKey,
 )
 from minibroker.handlers import follower_fetch
-from minibroker.kernel.turns import STEP
 from minibroker.partitions.partition import Partition
 from minibroker.requests.auth_helper import authorize
 from minibroker.requests.context import RequestContext
@@ -162,8 +161,8 @@ def _open_session(
 
 def name_targets(
     ctx: RequestContext,
-    named: Sequence[Named],
     targets: dict[PartitionKey, FetchTarget],
+    named: Sequence[Named],
 ) -> None:
     """Add the partitions that the request names. One named twice is read once, with the values of the later entry
     (FullFetchContext keeps them in a map)."""
@@ -183,14 +182,14 @@ def name_targets(
         targets[target.key] = target
 
 
-async def forgotten_targets(ctx: RequestContext, request: FetchRequest) -> list[PartitionKey]:
-    forgotten: list[PartitionKey] = []
+def forget_targets(
+    ctx: RequestContext, forgotten: list[PartitionKey], topics: Sequence[FetchRequest.ForgottenTopic]
+) -> None:
+    """Add the partitions that the session is to forget."""
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
-    for topic in request.forgotten_topics_data:
+    for topic in topics:
         name = "" if by_id else topic.topic
-        await STEP
         forgotten += [(name, topic.topic_id if by_id else NO_ID, index) for index in topic.partitions]
-    return forgotten
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; top level FETCH_SESSION_ID_NOT_FOUND, 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import Any
 
 from minibroker.broker.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, FetchTarget
 from minibroker.broker.replica_sessions import ReplicaSession, TargetKey
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, mapped
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.requests.context import RequestContext
@@ -24,7 +23,7 @@ _PartitionData = FetchResponse.PartitionData
 _Found = list[tuple[FetchTarget, FetchResponse.PartitionData]]
 
 
-def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferred[FetchResponse]:
     state = request.replica_state
     assert state is not None
     sessions = ctx.broker.replication.sessions
@@ -192,12 +191,16 @@ def _urgent(data: FetchResponse.PartitionData) -> bool:
     return data.error_code != 0 or data.diverging_epoch is not None or bool(len(data.records or b""))
 
 
-async def _wait(ctx: RequestContext, session: ReplicaSession, request: FetchRequest, found: _Found) -> FetchResponse:
-    await with_timeout(ctx.broker.timers, session.news(), request.max_wait_ms)
-    session.begin()
-    later = _read_ready(ctx, session, request)
-    newer = {id(target) for target, _ in later}
-    return _respond(session, [entry for entry in found if id(entry[0]) not in newer] + later)
+def _wait(
+    ctx: RequestContext, session: ReplicaSession, request: FetchRequest, found: _Found
+) -> Deferred[FetchResponse]:
+    def read(_: bool) -> FetchResponse:
+        session.begin()
+        later = _read_ready(ctx, session, request)
+        newer = {id(target) for target, _ in later}
+        return _respond(session, [entry for entry in found if id(entry[0]) not in newer] + later)
+
+    return mapped(with_timeout(ctx.broker.timers, session.news(), request.max_wait_ms), read)
 
 
 def _respond(session: ReplicaSession, found: _Found) -> FetchResponse:

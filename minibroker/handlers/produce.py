@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minibroker.coordinator_runtime.unknown_producer_check import refusal_of_unknown
-from minibroker.kernel.deferred import Deferred, gather
-from minibroker.kernel.turns import STEPS, STEPS_AT_ONCE, parts
+from minibroker.kernel.deferred import Deferred, mapped, started, when_all_done
+from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import PRODUCE
-from minibroker.requests.context import CloseConnection, RequestContext
+from minibroker.requests.context import Answer, CloseConnection, RequestContext, follow
+from minibroker.requests.slices import in_slices
 from minibroker.requests.transactional_batches import is_transactional
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -65,7 +66,6 @@ _OF_THE_REQUEST = frozenset(
 """Codes of `client_batch` that the log gives for other mistakes too."""
 
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
-_ProduceAnswer = ProduceResponse | None | Coroutine[Deferred[Any], None, ProduceResponse | None]
 _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
 _PRODUCER_FIELDS_AT = 43
 _STEPS_PER_APPEND = 64
@@ -94,23 +94,18 @@ class _Entry:
         return (self.topic, self.topic_id, self.index)
 
 
-def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
+def handle(ctx: RequestContext, request: ProduceRequest) -> Answer:
     """Answers at once where possible: one replica, no verification needed."""
-    if len(request.topic_data) > STEPS_AT_ONCE:
-        return _produce_to_many(ctx, request)
-    return _produce(ctx, request, _entries(ctx, request.topic_data))
+    topics = request.topic_data
+    if len(topics) <= STEPS_AT_ONCE:
+        return _produce(ctx, request, _entries(ctx, topics))
+    entries: list[_Entry] = []
+    return in_slices(
+        ctx, topics, lambda few: entries.extend(_entries(ctx, few)), lambda: _produce(ctx, request, entries)
+    )
 
 
-async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-    entries = []
-    for few in parts(request.topic_data):
-        entries += _entries(ctx, few)
-        await STEPS
-    answer = _produce(ctx, request, entries)
-    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
-
-
-def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> Answer:
     if len(entries) > 1:
         entries, refused = _each_once(entries, ctx.api_version)
         if refused:
@@ -127,7 +122,7 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
             for entry in entries:
                 entry.error, entry.partition = refusal, None
             return _respond(ctx, request, entries)
-        return _produce_verified(ctx, request, entries, transactional)
+        return started(_produce_verified(ctx, request, entries, transactional))
     return _append_all(ctx, request, entries)
 
 
@@ -165,12 +160,16 @@ def _no_batch(records: memoryview, api_version: int) -> ApiError | None:
     return None
 
 
-async def _produce_beside_refused(
+def _produce_beside_refused(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], refused: dict[_Key, ApiError]
-) -> ProduceResponse | None:
+) -> Answer:
     """Write the remaining entries of partitions that the request names more than once, and answer with the refusals."""
-    answer = _produce(ctx, request, entries)
-    response = answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+    return follow(ctx, _produce(ctx, request, entries), lambda response: _with_refused(ctx, response, refused))
+
+
+def _with_refused(
+    ctx: RequestContext, response: ProduceResponse | None, refused: dict[_Key, ApiError]
+) -> ProduceResponse | None:
     for (topic, _, index), error in refused.items():
         ctx.refused(f"{topic}-{index}", error)
         if response is None:
@@ -187,18 +186,20 @@ async def _produce_beside_refused(
 
 async def _produce_verified(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
-) -> ProduceResponse | None:
+) -> Answer:
     broker = ctx.broker
     if broker.semantics.checks_unknown_producer(broker.image.feature(TRANSACTION_VERSION)):
         await _check_unknown(broker, request.transactional_id or "", transactional)
     try:
-        await _verify(ctx, request, entries, transactional)
+        verification = _begin_verification(ctx, transactional)
+        if verification.producers:
+            await verification.end(ctx, request, entries)
         answer = _append_all(ctx, request, entries)
     finally:
         for entry in transactional:
             if entry.verification_over is not None:
                 entry.verification_over()
-    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 def _entries(ctx: RequestContext, topics: Sequence[ProduceRequest.TopicProduceData]) -> list[_Entry]:
@@ -258,23 +259,88 @@ def _is_unknown(entry: _Entry, producer_id: int) -> bool:
     return entry.partition is not None and not entry.partition.log.producers.knows(producer_id)
 
 
-async def _verify(
-    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
-) -> None:
-    """Ask the transaction coordinator about partitions without an open transaction of this epoch (KIP-890)."""
+class _Verification:
+    """What the transaction coordinator is to be asked about the transactional batches of a request (KIP-890).
+
+    producers: ids of the producers of the batches. epoch: that of the last one. asked: partitions without an open
+    transaction of this epoch. stale: refusals of an older epoch; only the coordinator knows whether it is that of a
+    transaction that has timed out.
+    """
+
+    __slots__ = ("asked", "epoch", "producers", "stale")
+
+    def __init__(self) -> None:
+        self.producers: set[int] = set()
+        self.epoch = -1
+        self.asked: list[_Entry] = []
+        self.stale: list[tuple[_Entry, ApiError]] = []
+
+    async def end(self, ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> None:
+        """Ask the coordinator, and refuse what may not be written."""
+        if len(self.producers) > 1:
+            mixed = ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id"
+            )
+            for entry in entries:
+                if not _is_out(entry):
+                    entry.error, entry.partition = mixed, None
+            return
+        assert request.transactional_id is not None
+        (producer_id,) = self.producers
+        if self.asked:
+            codes = await ctx.broker.coordinators.verifier.verify(
+                request.transactional_id,
+                producer_id,
+                self.epoch,
+                [(entry.topic, entry.index) for entry in self.asked],
+                api_version=ctx.api_version,
+            )
+            for entry in self.asked:
+                code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
+                if code != ErrorCode.NONE:
+                    self._refuse(ctx.broker, request.transactional_id, entry, code)
+        if self.stale:
+            await self._refuse_stale(ctx, request.transactional_id, producer_id)
+
+    def _refuse(self, broker: Broker, transactional_id: str, entry: _Entry, code: ErrorCode) -> None:
+        if code == ErrorCode.INVALID_TXN_STATE:
+            refusal = ApiError(code, "Partition was not added to the transaction")  # Kafka's text
+        else:
+            subject = f"{entry.topic}-{entry.index} for {transactional_id}"
+            refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
+        if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self.stale.append((entry, refusal))
+        else:
+            _refuse(broker, entry, refusal)
+        entry.partition = None  # nothing is known of the log: no log start offset in the answer
+
+    async def _refuse_stale(self, ctx: RequestContext, transactional_id: str, producer_id: int) -> None:
+        first = self.stale[0][0]
+        verifier = ctx.broker.coordinators.verifier
+        code = await verifier.code_of_timed_out(
+            transactional_id,
+            producer_id,
+            self.epoch,
+            (first.topic, first.index),
+            api_key=PRODUCE,
+            api_version=ctx.api_version,
+        )
+        for entry, refusal in self.stale:
+            _refuse(ctx.broker, entry, refusal if code is None else verifier.timed_out(code, refusal))
+
+
+def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Verification:
+    """Look for the batches whose partition has no open transaction of this epoch, and guard their appends."""
     broker = ctx.broker
     implicit_add = ctx.api_version >= IMPLICIT_ADD_VERSION
-    producers: set[int] = set()
-    asked: list[_Entry] = []
-    # Only the coordinator knows whether a stale epoch is that of a transaction that has timed out.
-    stale: list[tuple[_Entry, ApiError]] = []
-    epoch = -1
+    found = _Verification()
     for entry in transactional:
         assert entry.records is not None
         producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
+        found.epoch = epoch
         if _is_out(entry):
             continue
-        producers.add(producer_id)
+        found.producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
         if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
@@ -286,64 +352,20 @@ async def _verify(
             )
         except ApiError as error:
             if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
-                stale.append((entry, error))
+                found.stale.append((entry, error))
             else:
                 _refuse(broker, entry, error)
             entry.partition = None  # Kafka refuses before it looks at the log: no log start offset in the answer
             continue
         if entry.guard is not None:
-            asked.append(entry)
+            found.asked.append(entry)
             entry.verification_over = partial(
                 producer_state.end_verification, producer_id, epoch, sequence, entry.guard
             )
-    if len(producers) > 1:
-        mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id")
-        for entry in entries:
-            if not _is_out(entry):
-                entry.error, entry.partition = mixed, None
-        return
-    if not producers:
-        return
-    assert request.transactional_id is not None
-    producer_id = next(iter(producers))
-    if asked:
-        codes = await broker.coordinators.verifier.verify(
-            request.transactional_id,
-            producer_id,
-            epoch,
-            [(entry.topic, entry.index) for entry in asked],
-            api_version=ctx.api_version,
-        )
-        for entry in asked:
-            code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
-            if code == ErrorCode.NONE:
-                continue
-            if code == ErrorCode.INVALID_TXN_STATE:
-                refusal = ApiError(code, "Partition was not added to the transaction")  # Kafka's text
-            else:
-                subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
-                refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
-            if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-                stale.append((entry, refusal))
-            else:
-                _refuse(broker, entry, refusal)
-            entry.partition = None  # nothing is known of the log: no log start offset in the answer
-    if stale:
-        first = stale[0][0]
-        verifier = broker.coordinators.verifier
-        code_of_stale = await verifier.code_of_timed_out(
-            request.transactional_id,
-            producer_id,
-            epoch,
-            (first.topic, first.index),
-            api_key=PRODUCE,
-            api_version=ctx.api_version,
-        )
-        for entry, refusal in stale:
-            _refuse(broker, entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
+    return found
 
 
-def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> Answer:
     acks = request.acks
     if not -1 <= acks <= 1:
         invalid = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not one of -1, 0, 1")
@@ -352,7 +374,9 @@ def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Ent
                 entry.error, entry.partition = invalid, None
         return _respond(ctx, request, entries)
     done = _append_some(ctx, request, entries, 0)
-    return _answer(ctx, request, entries) if done == len(entries) else _append_in_turns(ctx, request, entries, done)
+    if done == len(entries):
+        return _answer(ctx, request, entries)
+    return started(_append_in_turns(ctx, request, entries, done))
 
 
 def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], start: int) -> int:
@@ -369,9 +393,7 @@ def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_En
     return len(entries)
 
 
-async def _append_in_turns(
-    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], done: int
-) -> ProduceResponse | None:
+async def _append_in_turns(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], done: int) -> Answer:
     """Append the entries that did not fit into the first turn of the loop. A batch that fills a turn by itself is
     checked on another thread; the check does not read the log, so that other requests may append to the partition."""
     alone = done == 0
@@ -397,7 +419,7 @@ async def _append_in_turns(
         before, done = done, _append_some(ctx, request, entries, done)
         alone = done == before
     answer = _answer(ctx, request, entries)
-    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 def _append(
@@ -433,7 +455,7 @@ def _refuse_append(ctx: RequestContext, entry: _Entry, error: ApiError) -> None:
         entry.partition = None  # Kafka refuses the request's bytes before it looks at the log
 
 
-def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> Answer:
     """Answer the appends once they are as durable as the request's acks demand."""
     acks = request.acks
     waiting = []
@@ -453,9 +475,9 @@ def _synced(entry: _Entry, info: AppendInfo) -> bool:
     return entry.partition.is_synced(info.last_offset + 1)
 
 
-async def _when_replicated(
+def _when_replicated(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], waiting: list[_Entry]
-) -> ProduceResponse | None:
+) -> Deferred[ProduceResponse | None]:
     """Hold the answer until all in-sync replicas have the batches (acks=all), or until a sync that flush.messages asks
     for is done (acks=1), or the request's timeout has passed."""
     for_all = request.acks == -1
@@ -466,19 +488,22 @@ async def _when_replicated(
         end = entry.info.last_offset + 1
         durable.append(entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end))
     _release_records(ctx, request, entries)
-    await with_timeout(ctx.broker.timers, gather(durable), request.timeout_ms)
-    for entry, replicated in zip(waiting, durable, strict=True):
-        if not replicated.done:
-            entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
-            continue
-        try:
-            replicated.result()
-            if for_all:
-                assert entry.partition is not None
-                entry.partition.check_still_enough_replicas()
-        except ApiError as error:
-            _refuse(ctx.broker, entry, error)
-    return _respond(ctx, request, entries)
+
+    def answer(_: bool) -> ProduceResponse | None:
+        for entry, replicated in zip(waiting, durable, strict=True):
+            if not replicated.done:
+                entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
+                continue
+            try:
+                replicated.result()
+                if for_all:
+                    assert entry.partition is not None
+                    entry.partition.check_still_enough_replicas()
+            except ApiError as error:
+                _refuse(ctx.broker, entry, error)
+        return _respond(ctx, request, entries)
+
+    return mapped(with_timeout(ctx.broker.timers, when_all_done(durable), request.timeout_ms), answer)
 
 
 def _release_records(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> None:

@@ -102,6 +102,17 @@ def spawn(coroutine: Coroutine[Deferred[Any], None, T]) -> Deferred[T]:
     return outcome
 
 
+def started(coroutine: Coroutine[Deferred[Any], None, T]) -> T | Deferred[T]:
+    """`spawn` for what seldom waits: its value at once where it does not. Raises what it raises before it waits."""
+    try:
+        awaited = coroutine.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    outcome: Deferred[T] = Deferred()
+    awaited.then(lambda _: _advance(coroutine, outcome))
+    return outcome
+
+
 def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T]) -> None:
     try:
         awaited = coroutine.send(None)

@@ -171,7 +171,7 @@ COORDINATORS: Final = (
     Defect(
         "append-without-verification",
         "a transactional batch is written only after the coordinator agreed",
-        "minibroker.handlers.produce:_verify",
+        "minibroker.handlers.produce:_begin_verification",
         "if entry.guard is not None:",
         "if False:",
     ),

@@ -54,18 +54,18 @@ SERVING: Final = (
     Defect(
         "several-producers-in-a-request",
         "transactional batches of a request are of one producer id",
-        _PRODUCE + "_verify",
-        "if len(producers) > 1:",
+        _PRODUCE + "_Verification.end",
+        "if len(self.producers) > 1:",
         "if False:",
     ),
     Defect(
         "no-implicit-add",
         "Produce v12 adds its partitions to the transaction",
-        _PRODUCE + "_verify",
-        "broker.coordinators.verifier.verify(request.transactional_id, producer_id, epoch, "
-        "[(entry.topic, entry.index) for entry in asked], api_version=ctx.api_version)",
-        "broker.coordinators.verifier.verify(request.transactional_id, producer_id, epoch, "
-        "[(entry.topic, entry.index) for entry in asked], api_version=11)",
+        _PRODUCE + "_Verification.end",
+        "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
+        "[(entry.topic, entry.index) for entry in self.asked], api_version=ctx.api_version)",
+        "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
+        "[(entry.topic, entry.index) for entry in self.asked], api_version=11)",
     ),
     Defect(
         "no-log-start-in-refusals",
