@@ -14,10 +14,10 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.coordinators.groups.environment import ClientInfo
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, resolved, started
 from minibroker.kernel.waiting import sleep
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
 from minibroker.requests.slices import outcome_of
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -109,11 +109,25 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
         return HeartbeatResponse(error_code=code)
 
 
-async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Answer:
     """Below v3 one member, whose error is that of the response. A long list is processed in turns with other work; the
     group rebalances once."""
-    several = ctx.api_version >= _SEVERAL_MEMBERS
-    members = request.members if several else [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+    if ctx.api_version >= _SEVERAL_MEMBERS:
+        return started(_leave_in_parts(ctx, request))
+
+    def of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
+        code = response.error_code
+        if code == ErrorCode.NONE and response.members:
+            code = response.members[0].error_code
+        return LeaveGroupResponse(error_code=code)
+
+    member = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
+    return follow(ctx, _leave(ctx, request.group_id, [member]), of_one)
+
+
+async def _leave_in_parts(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Each part leaves when the one before is durable."""
+    members = request.members
     response = await _leave(ctx, request.group_id, members[:_MEMBERS_AT_ONCE])
     for at in range(_MEMBERS_AT_ONCE, len(members), _MEMBERS_AT_ONCE):
         if response.error_code != ErrorCode.NONE:
@@ -122,20 +136,17 @@ async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveG
         more = await _leave(ctx, request.group_id, members[at : at + _MEMBERS_AT_ONCE])
         response.error_code = more.error_code
         response.members += more.members
-    if not several:
-        if response.error_code == ErrorCode.NONE and response.members:
-            response.error_code = response.members[0].error_code
-        response.members = []
     return response
 
 
-async def _leave(
+def _leave(
     ctx: RequestContext, group_id: str, members: list[LeaveGroupRequest.MemberIdentity]
-) -> LeaveGroupResponse:
-    try:
+) -> Deferred[LeaveGroupResponse]:
+    def leave() -> Deferred[LeaveGroupResponse]:
         check_group_id(group_id)
-        return await ctx.broker.coordinators.groups.leave(LeaveGroupRequest(group_id=group_id, members=members))
-    except ApiError as error:
+        return ctx.broker.coordinators.groups.leave(LeaveGroupRequest(group_id=group_id, members=members))
+
+    def refused(error: ApiError) -> LeaveGroupResponse:
         ctx.refused(group_id, error)
         if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             return LeaveGroupResponse(error_code=error.code)
@@ -145,3 +156,6 @@ async def _leave(
                 for m in members
             ]
         )
+
+    left = outcome_of(leave, lambda response: response, refused)
+    return left if isinstance(left, Deferred) else resolved(left)

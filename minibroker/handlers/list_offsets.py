@@ -10,14 +10,14 @@ partition named twice).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from minibroker.kernel.turns import AT_A_TIME, STEP
+from minibroker.kernel.deferred import started
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_protocol.records import Brief, Pace, TakesLong
@@ -40,78 +40,49 @@ _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
-def handle(
-    ctx: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    """Answers a short list at once, a long one in turns with other work."""
-    first = request.topics[0] if len(request.topics) == 1 else None
-    if first is not None and len(first.partitions) == 1:  # what clients send most: without the bookkeeping of a list
-        one = _Asked(first.name, first.partitions[0], False)
-        try:
-            _look_up(ctx, request, one, Brief())
-        except TakesLong:
-            return _look_up_later(ctx, request, [[one]], [one], 0)
-        return ListOffsetsResponse(topics=[_answered(first.name, [one])])
-    if sum([1 + len(topic.partitions) for topic in request.topics]) > AT_A_TIME:
-        return _handle_many(ctx, request)
-    keys = [(topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions]
-    twice = {key for key in keys if keys.count(key) > 1} if len(keys) > 1 else ()
-    topics = [
-        [_Asked(topic.name, wanted, (topic.name, wanted.partition_index) in twice) for wanted in _once(topic)]
-        for topic in request.topics
-    ]
-    every = topics[0] if len(topics) == 1 else [one for asked in topics for one in asked]
-    done = _look_up_some(ctx, request, every, 0)
-    if done < len(every):
-        return _look_up_later(ctx, request, topics, every, done)
-    return ListOffsetsResponse(
-        topics=[_answered(topic.name, asked) for topic, asked in zip(request.topics, topics, strict=True)]
-    )
+def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Answer:
+    return _Lookups(ctx, request).answer()
 
 
-def _once(topic: ListOffsetsRequest.ListOffsetsTopic) -> Iterable[ListOffsetsRequest.ListOffsetsPartition]:
-    """A partition named twice is answered once (ReplicaManager.fetchOffset)."""
-    return {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+class _Lookups:
+    """A request while it is served. Partitions that are named twice are found in slices; then as many are looked up in
+    a turn of the loop as it has time for."""
 
+    def __init__(self, ctx: RequestContext, request: ListOffsetsRequest) -> None:
+        self._ctx, self._request = ctx, request
+        #: for each topic of the request, its partitions; one that is named twice is answered once, as the later entry
+        #: says (ReplicaManager.fetchOffset)
+        self._topics: list[dict[int, _Asked]] = [{} for _ in request.topics]
+        self._seen: dict[tuple[str, int], _Asked] = {}
 
-async def _look_up_later(
-    ctx: RequestContext, request: ListOffsetsRequest, topics: list[list[_Asked]], every: list[_Asked], done: int
-) -> ListOffsetsResponse:
-    await _look_up_rest(ctx, request, every, done)
-    return ListOffsetsResponse(
-        topics=[_answered(topic.name, asked) for topic, asked in zip(request.topics, topics, strict=True)]
-    )
+    def answer(self) -> Answer:
+        named = [(number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions]
+        return in_slices(self._ctx, named, self._name, self._look_up_all, keep=False)
 
+    def _name(self, some: Sequence[tuple[int, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
+        for number, wanted in some:
+            topic, index = self._request.topics[number].name, wanted.partition_index
+            asked = _Asked(topic, wanted)
+            before = self._seen.setdefault((topic, index), asked)
+            if before is not asked:
+                before.twice = asked.twice = True
+            self._topics[number][index] = asked
 
-async def _handle_many(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            await STEP
-            key = (topic.name, wanted.partition_index)
-            (twice if key in seen else seen).add(key)
-    topics: list[list[_Asked]] = []
-    for topic in request.topics:
-        partitions: dict[int, _Asked] = {}  # as `_once`
-        for wanted in topic.partitions:
-            await STEP
-            index = wanted.partition_index
-            partitions[index] = _Asked(topic.name, wanted, (topic.name, index) in twice)
-        topics.append(list(partitions.values()))
-    every = [one for asked in topics for one in asked]
-    done = _look_up_some(ctx, request, every, 0)
-    if done < len(every):
-        await _look_up_rest(ctx, request, every, done)
-    answered = []
-    for topic, asked in zip(request.topics, topics, strict=True):
-        await STEP
-        answered.append(_answered(topic.name, asked))
-    return ListOffsetsResponse(topics=answered)
+    def _look_up_all(self) -> Answer:
+        every = [asked for topic in self._topics for asked in topic.values()]
+        done = _look_up_some(self._ctx, self._request, every, 0)
+        if done == len(every):
+            return self._response()
+        rest = started(_look_up_rest(self._ctx, self._request, every, done))
+        return follow(self._ctx, rest, lambda _: self._response())
 
-
-def _answered(name: str, asked: list[_Asked]) -> ListOffsetsResponse.ListOffsetsTopicResponse:
-    return _Topic(name=name, partitions=[one.answer for one in asked if one.answer is not None])
+    def _response(self) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                _Topic(name=topic.name, partitions=[one.answer for one in asked.values() if one.answer is not None])
+                for topic, asked in zip(self._request.topics, self._topics, strict=True)
+            ]
+        )
 
 
 class _Asked:
@@ -119,10 +90,10 @@ class _Asked:
 
     __slots__ = ("answer", "topic", "twice", "wanted")
 
-    def __init__(self, topic: str, wanted: ListOffsetsRequest.ListOffsetsPartition, twice: bool) -> None:
+    def __init__(self, topic: str, wanted: ListOffsetsRequest.ListOffsetsPartition) -> None:
         self.topic = topic
         self.wanted = wanted
-        self.twice = twice
+        self.twice = False
         self.answer: ListOffsetsResponse.ListOffsetsPartitionResponse | None = None
 
 
