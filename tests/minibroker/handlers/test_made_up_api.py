@@ -154,7 +154,7 @@ def test_faults_match_it() -> None:
 
 
 def test_the_page_of_apis_has_it() -> None:
-    assert f"| PaintTopics ({KEY}) | 0–2 |" in api_table()
+    assert f"- PaintTopics ({KEY}): 0–2" in api_table()
 
 
 def test_random_requests_reach_it() -> None:
