@@ -18,8 +18,8 @@ from functools import partial
 
 from minibroker.broker.fetch_sessions import INVALID_SESSION_ID, FetchSession, FetchTarget, PartitionKey
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
-from minibroker.handlers.fetch_targets import Fetch, Read, forget_targets, name_targets, open_fetch
+from minibroker.handlers.fetch_log import READ_COST, is_enough, read_some, room_for_answer, wait_for_enough
+from minibroker.handlers.fetch_targets import Fetch, Named, Read, forget_targets, name_targets, open_fetch
 from minibroker.kernel.turns import AT_A_TIME
 from minibroker.requests.context import Answer, RequestContext, follow
 from minibroker.requests.slices import in_slices
@@ -35,20 +35,25 @@ def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
         return follower_fetch.handle(ctx, request)
     fetch = Fetch(ctx, request)
     named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
+    if len(named) > AT_A_TIME or request.forgotten_topics_data:
+        return _name_and_open(ctx, request, fetch, named)
+    targets: dict[PartitionKey, FetchTarget] = {}
+    name_targets(ctx, targets, named)
+    return _open_and_read(ctx, request, fetch, targets, [])
+
+
+def _name_and_open(ctx: RequestContext, request: FetchRequest, fetch: Fetch, named: Sequence[Named]) -> Answer:
+    """The same for many partitions: in slices."""
     targets: dict[PartitionKey, FetchTarget] = {}
     forgotten: list[PartitionKey] = []
 
     def forget() -> Answer:
-        forget_some = partial(forget_targets, ctx, forgotten)
-        return in_slices(ctx, request.forgotten_topics_data, forget_some, open_it)
+        return in_slices(ctx, request.forgotten_topics_data, partial(forget_targets, ctx, forgotten), read)
 
-    def open_it() -> Answer:
+    def read() -> Answer:
         return _open_and_read(ctx, request, fetch, targets, forgotten)
 
-    if len(named) > AT_A_TIME or request.forgotten_topics_data:
-        return in_slices(ctx, named, partial(name_targets, ctx, targets), forget)
-    name_targets(ctx, targets, named)
-    return open_it()
+    return in_slices(ctx, named, partial(name_targets, ctx, targets), forget)
 
 
 def _open_and_read(
@@ -62,24 +67,24 @@ def _open_and_read(
     if refusal is not None:
         return refusal
     if len(fetch.targets) > AT_A_TIME:
-        return _read_again(ctx, request, fetch, waited=False)
+        return _read_again(ctx, request, fetch, False)
     fetch.remaining = room_for_answer(ctx, fetch)
     read_some(ctx, fetch, fetch.targets)
-    return _answer_or_wait(ctx, request, fetch, waited=False)
+    return _answer_or_wait(ctx, request, fetch, False)
 
 
-def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, waited: bool) -> Answer:
+def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:
     """Read every partition, after the wait or for the first time."""
     fetch.reads, fetch.idle, fetch.nothing_yet = [], [], True
     fetch.remaining = room_for_answer(ctx, fetch)
     read = partial(read_some, ctx, fetch)
-    return in_slices(ctx, fetch.targets, read, lambda: _answer_or_wait(ctx, request, fetch, waited=waited))
+    return in_slices(ctx, fetch.targets, read, lambda: _answer_or_wait(ctx, request, fetch, waited), cost=READ_COST)
 
 
-def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, waited: bool) -> Answer:
+def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:
     if not waited and not is_enough(request, fetch, fetch.reads):
         enough = wait_for_enough(ctx, request, fetch, fetch.reads)
-        return follow(ctx, enough, lambda _: _read_again(ctx, request, fetch, waited=True))
+        return follow(ctx, enough, lambda _: _read_again(ctx, request, fetch, True))
     reads = _in_order(fetch.reads)
     if len(reads) > AT_A_TIME:
         return in_slices(ctx, reads, partial(_add, ctx, fetch), lambda: _response(fetch))

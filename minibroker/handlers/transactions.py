@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
@@ -96,21 +96,21 @@ class _Join:
         self._code = _NONE
 
     def begin(self, topic: _Topic) -> list[_Joined]:
-        """The partitions of a topic, each with its place in the answer, and why it cannot join a transaction: it does
-        not exist, or a client may not write to the topic, whether it exists or not. To an internal topic no client
-        may; leaders add them, because offsets that commit with the transaction live there."""
+        """The partitions of a topic, each with its place in the answer. Notes those that cannot join a transaction:
+        they do not exist, or a client may not write to the topic, whether it exists or not. To an internal topic no
+        client may; leaders add them, because offsets that commit with the transaction live there."""
         image = self._ctx.broker.image.topics.get(topic.name)
         count = 0 if image is None else len(image.partitions)
         result = _TopicResult(name=topic.name, results_by_partition=[])
         self.results.append(result)
         if self._for_client and not _may_write(self._ctx, topic.name):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            return [_Joined(self, result, index, code) for index in topic.partitions]
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return [_Joined(self, result, index, None if 0 <= index < count else unknown) for index in topic.partitions]
-
-    def refuse(self, partition: TopicPartition, code: ErrorCode) -> None:
-        self._refused[partition] = code
+            for index in topic.partitions:
+                self._refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            for index in topic.partitions:
+                if not 0 <= index < count:
+                    self._refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [(self, result, index) for index in topic.partitions]
 
     def ask(self) -> Deferred[None] | None:
         """Have the coordinator decide; what is to be waited for."""
@@ -152,17 +152,12 @@ class _Join:
         return self._code
 
 
-class _Joined(NamedTuple):
-    """A partition of a request, and where its result goes. refused: why it cannot join."""
-
-    join: _Join
-    result: _TopicResult
-    partition: int
-    refused: ErrorCode | None
+_Joined = tuple[_Join, _TopicResult, int]
+"""A partition of a request, and where its result goes."""
 
 
 class _Joining:
-    """A request while it is served. Its partitions are looked at in slices; those of one transaction join it together,
+    """A request while it is served. Its topics are looked at in slices; those of one transaction join it together,
     at once; the answer is made in slices, once all is durable."""
 
     def __init__(
@@ -174,19 +169,11 @@ class _Joining:
 
     def answer(self) -> Answer:
         topics = [(join, topic) for join in self._joins for topic in join.topics]
-        return in_slices(self._ctx, topics, self._begin, self._look_at_all)
+        return in_slices(self._ctx, topics, self._begin, self._ask_all)
 
     def _begin(self, some: Sequence[tuple[_Join, _Topic]]) -> None:
         for join, topic in some:
             self._partitions += join.begin(topic)
-
-    def _look_at_all(self) -> Answer:
-        return in_slices(self._ctx, self._partitions, self._look_at, self._ask_all)
-
-    def _look_at(self, some: Sequence[_Joined]) -> None:
-        for join, result, index, code in some:
-            if code is not None:
-                join.refuse((result.name, index), code)
 
     def _ask_all(self) -> Answer:
         return in_slices(self._ctx, self._joins, self._ask, self._wait)
@@ -203,7 +190,7 @@ class _Joining:
         return in_slices(self._ctx, self._partitions, self._answer, self._response)
 
     def _answer(self, some: Sequence[_Joined]) -> None:
-        for join, result, index, _ in some:
+        for join, result, index in some:
             code = join.code_of((result.name, index))
             result.results_by_partition.append(_PartitionResult(partition_index=index, partition_error_code=code))
 

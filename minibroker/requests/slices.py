@@ -33,10 +33,10 @@ def in_slices(
     A short list is one slice, and is answered at once. keep: go on when nobody waits for the answer any more; else
     it fails with Abandoned.
     """
-    size = max(1, STEPS_AT_ONCE // cost)
-    if len(items) <= size:
+    if len(items) * cost <= STEPS_AT_ONCE:
         work(items)
         return then()
+    size = max(1, STEPS_AT_ONCE // cost)
     ctx.takes_long()
     outcome: Deferred[Any] = Deferred()
     starts = iter(range(0, len(items), size))

@@ -151,8 +151,8 @@ COORDINATORS: Final = (
         "missing-partition-adds-the-others",
         "nothing is added when one of the partitions does not exist",
         "minibroker.handlers.transactions:_Join.begin",
-        "None if 0 <= index < count else unknown",
-        "None",
+        "if not 0 <= index < count:",
+        "if False:",
     ),
     Defect(
         "internal-topic-joins-a-transaction",
