@@ -64,7 +64,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
 def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
     """Unknown state names are given back and match nothing."""
     unknown = [name for name in request.state_filters if name not in BY_LABEL]
-    found: list[_Listed] = []
+    listed_ids: list[_Listed] = []
 
     def matches() -> Deferred[_Matches]:
         return _matches(ctx, request.transactional_id_pattern, [name for name, _ in entries])
@@ -87,10 +87,10 @@ def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answ
                         producer_id=metadata.producer_id,
                         transaction_state=metadata.state.label,
                     )
-                    found.append(listed)
+                    listed_ids.append(listed)
 
         response = m.ListTransactionsResponse(
-            error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found
+            error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=listed_ids
         )
         return in_slices(ctx, entries, choose, lambda: response, keep=False)
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from minibroker.broker.fetch_sessions import INVALID_SESSION_ID, FetchSession, FetchTarget, PartitionKey
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.fetch_log import READ_COST, is_enough, read_some, room_for_answer, wait_for_enough
+from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
 from minibroker.handlers.fetch_targets import Fetch, Named, Read, forget_targets, name_targets, open_fetch
 from minibroker.kernel.turns import AT_A_TIME
 from minibroker.requests.context import Answer, RequestContext, follow
@@ -75,10 +75,12 @@ def _open_and_read(
 
 def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:
     """Read every partition, after the wait or for the first time."""
+    if waited:
+        ctx.begin_turn()
     fetch.reads, fetch.idle, fetch.nothing_yet = [], [], True
     fetch.remaining = room_for_answer(ctx, fetch)
     read = partial(read_some, ctx, fetch)
-    return in_slices(ctx, fetch.targets, read, lambda: _answer_or_wait(ctx, request, fetch, waited), cost=READ_COST)
+    return in_slices(ctx, fetch.targets, read, lambda: _answer_or_wait(ctx, request, fetch, waited))
 
 
 def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:

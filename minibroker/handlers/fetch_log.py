@@ -16,10 +16,8 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_storage.log import PartitionLog
 
-READ_COST = 4
-"""Of a partition that is read, in elements of a turn of the loop."""
-_TARGETS_OF_A_TURN = STEPS_AT_ONCE // READ_COST
-"""Fewer partitions than this are read and answered in one turn of the loop."""
+_TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
+"""Fewer partitions than this are resolved, read and answered in one turn of the loop."""
 
 CONSUMER = -1
 """Replica id of a client that is no replica."""

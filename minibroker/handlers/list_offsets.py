@@ -52,8 +52,8 @@ class _Lookups:
         self._ctx, self._request = ctx, request
         #: for each topic of the request, its partitions; one that is named twice is answered once, as the later entry
         #: says (ReplicaManager.fetchOffset)
-        self._topics: list[dict[int, _Asked]] = [{} for _ in request.topics]
-        self._seen: dict[tuple[str, int], _Asked] = {}
+        self._topics: list[dict[int, _Lookup]] = [{} for _ in request.topics]
+        self._seen: dict[tuple[str, int], _Lookup] = {}
 
     def answer(self) -> Answer:
         named = [(number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions]
@@ -62,14 +62,14 @@ class _Lookups:
     def _name(self, some: Sequence[tuple[int, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
         for number, wanted in some:
             topic, index = self._request.topics[number].name, wanted.partition_index
-            asked = _Asked(topic, wanted)
-            before = self._seen.setdefault((topic, index), asked)
-            if before is not asked:
-                before.twice = asked.twice = True
-            self._topics[number][index] = asked
+            lookup = _Lookup(topic, wanted)
+            before = self._seen.setdefault((topic, index), lookup)
+            if before is not lookup:
+                before.twice = lookup.twice = True
+            self._topics[number][index] = lookup
 
     def _look_up_all(self) -> Answer:
-        every = [asked for topic in self._topics for asked in topic.values()]
+        every = [lookup for topic in self._topics for lookup in topic.values()]
         done = _look_up_some(self._ctx, self._request, every, 0)
         if done == len(every):
             return self._response()
@@ -79,13 +79,16 @@ class _Lookups:
     def _response(self) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[
-                _Topic(name=topic.name, partitions=[one.answer for one in asked.values() if one.answer is not None])
-                for topic, asked in zip(self._request.topics, self._topics, strict=True)
+                _Topic(
+                    name=topic.name,
+                    partitions=[lookup.answer for lookup in lookups.values() if lookup.answer is not None],
+                )
+                for topic, lookups in zip(self._request.topics, self._topics, strict=True)
             ]
         )
 
 
-class _Asked:
+class _Lookup:
     """One partition of the request and the answer about it."""
 
     __slots__ = ("answer", "topic", "twice", "wanted")
@@ -97,47 +100,47 @@ class _Asked:
         self.answer: ListOffsetsResponse.ListOffsetsPartitionResponse | None = None
 
 
-def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], start: int) -> int:
+def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, lookups: list[_Lookup], start: int) -> int:
     """Look up the partitions from number `start` on, as many as fit into a turn of the loop; how many are done."""
     pace = Brief()
-    for number in range(start, len(asked)):
+    for number in range(start, len(lookups)):
         try:
             pace(_STEPS_PER_PARTITION)
-            _look_up(ctx, request, asked[number], pace)
+            _look_up(ctx, request, lookups[number], pace)
         except TakesLong:
             return number
-    return len(asked)
+    return len(lookups)
 
 
-async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int) -> None:
+async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, lookups: list[_Lookup], done: int) -> None:
     """Look up the partitions that did not fit into the first turn of the loop; a search that fills a turn by itself
     runs on another thread."""
     alone = done == 0
-    while done < len(asked):
+    while done < len(lookups):
         if alone:
-            await ctx.broker.executor.compute(partial(_look_up, ctx, request, asked[done]), ctx.wanted, walk=True)
+            await ctx.broker.executor.compute(partial(_look_up, ctx, request, lookups[done]), ctx.wanted, walk=True)
             done += 1
         await sleep(ctx.broker.timers, 0)
-        before, done = done, _look_up_some(ctx, request, asked, done)
+        before, done = done, _look_up_some(ctx, request, lookups, done)
         alone = done == before
 
 
-def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pace: Pace) -> None:
+def _look_up(ctx: RequestContext, request: ListOffsetsRequest, lookup: _Lookup, pace: Pace) -> None:
     """Raises TakesLong where `pace` ends the search."""
-    wanted = asked.wanted
+    wanted = lookup.wanted
     try:
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {request.isolation_level}")
-        if asked.twice:
+        if lookup.twice:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
         if wanted.timestamp < LATEST:
             _check_version(ctx, wanted.timestamp)
-        partition = ctx.broker.partition(asked.topic, wanted.partition_index)
+        partition = ctx.broker.partition(lookup.topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
+        lookup.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
     except ApiError as error:
-        ctx.refused(f"{asked.topic}-{wanted.partition_index}", error)
-        asked.answer = _Answer(partition_index=wanted.partition_index, error_code=error.code)
+        ctx.refused(f"{lookup.topic}-{wanted.partition_index}", error)
+        lookup.answer = _Answer(partition_index=wanted.partition_index, error_code=error.code)
 
 
 def _check_version(ctx: RequestContext, timestamp: int) -> None:

@@ -87,7 +87,7 @@ def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
     return fetch.answer([_FetchGroup(group_id=request.group_id, topics=topics)], response)
 
 
-class _Asked:
+class _Lookup:
     """One topic of a group: where its partitions are answered, and what is known of each.
 
     code: the error of all of them. offset: the committed offset of a partition. unstable: whether a transaction with
@@ -115,14 +115,14 @@ class _OffsetFetch:
         self._form = form
         self._require_stable = require_stable
         self._by_id = ctx.api_version >= _TOPIC_IDS
-        self._asked: list[tuple[_Asked, int]] = []
+        self._lookups: list[tuple[_Lookup, int]] = []
 
     def answer(self, groups: Sequence[_FetchGroup], response: Callable[[], m.OffsetFetchResponse]) -> Answer:
         return in_slices(
             self._ctx,
             groups,
             self._look_up,
-            lambda: in_slices(self._ctx, self._asked, self._fill, response, keep=False),
+            lambda: in_slices(self._ctx, self._lookups, self._fill, response, keep=False),
             keep=False,
         )
 
@@ -147,8 +147,8 @@ class _OffsetFetch:
 
     def _topic(self, topic: _FetchTopics, name: str, **known: Any) -> Any:
         partitions: list[Any] = []
-        asked = _Asked(partitions, **known)
-        self._asked += [(asked, index) for index in topic.partition_indexes]
+        lookup = _Lookup(partitions, **known)
+        self._lookups += [(lookup, index) for index in topic.partition_indexes]
         return self._response(name, topic.topic_id, partitions)
 
     def _response(self, name: str, topic_id: bytes, partitions: list[Any]) -> Any:
@@ -172,8 +172,8 @@ class _OffsetFetch:
                 topic_id = known.topic_id
             partitions: list[Any] = []
             # Offsets committed in the meantime are not in it.
-            asked = _Asked(partitions, offset=dict(offsets).get, unstable=self._unstable(shard, group_id, name))
-            self._asked += [(asked, index) for index in offsets]
+            lookup = _Lookup(partitions, offset=dict(offsets).get, unstable=self._unstable(shard, group_id, name))
+            self._lookups += [(lookup, index) for index in offsets]
             topics.append(self._response("" if self._by_id else name, topic_id, partitions))
         return topics
 
@@ -198,11 +198,11 @@ class _OffsetFetch:
             responses.append(self._topic(topic, topic.name, offset=find, unstable=unstable))
         return responses + strange
 
-    def _fill(self, some: Sequence[tuple[_Asked, int]]) -> None:
+    def _fill(self, some: Sequence[tuple[_Lookup, int]]) -> None:
         kind = self._form.partition
-        for asked, index in some:
-            code, offset = asked.code, asked.offset(index)
-            if asked.unstable(index):
+        for lookup, index in some:
+            code, offset = lookup.code, lookup.offset(index)
+            if lookup.unstable(index):
                 code, offset = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
             if offset is None:
                 partition = kind(partition_index=index, committed_offset=-1, error_code=code)
@@ -213,7 +213,7 @@ class _OffsetFetch:
                     committed_leader_epoch=offset.leader_epoch,
                     metadata=offset.metadata,
                 )
-            asked.partitions.append(partition)
+            lookup.partitions.append(partition)
 
 
 def _of_this_topic(find: Callable[[int], Offset | None], topic_id: bytes, index: int) -> Offset | None:

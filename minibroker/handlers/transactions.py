@@ -52,8 +52,8 @@ def handle_add_partitions(ctx: RequestContext, request: m.AddPartitionsToTxnRequ
             ctx, [join], lambda: m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=join.results)
         ).answer()
     joins = [
-        _Join(ctx, one.transactional_id, ProducerIdAndEpoch(one.producer_id, one.producer_epoch), one.topics, one)
-        for one in request.transactions
+        _Join(ctx, each.transactional_id, ProducerIdAndEpoch(each.producer_id, each.producer_epoch), each.topics, each)
+        for each in request.transactions
     ]
 
     def response() -> m.AddPartitionsToTxnResponse:
@@ -179,7 +179,7 @@ class _Joining:
         return in_slices(self._ctx, self._joins, self._ask, self._wait)
 
     def _ask(self, some: Sequence[_Join]) -> None:
-        self._durable += [asked for asked in (join.ask() for join in some) if asked is not None]
+        self._durable += [durable for durable in (join.ask() for join in some) if durable is not None]
 
     def _wait(self) -> Answer:
         if not self._durable:

@@ -34,7 +34,7 @@ _COORDINATOR_ERRORS = frozenset(
 _Codes = dict[int, dict[TopicPartition, int]]
 
 
-_Asked = tuple[_Marker, TopicPartition]
+_InPartition = tuple[_Marker, TopicPartition]
 
 
 def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
@@ -46,9 +46,9 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
     markers = request.markers
     unbuilt = next((number for number, marker in enumerate(markers) if _cannot_be_built(ctx, marker)), None)
     codes: _Codes = {marker.producer_id: {} for marker in markers[:unbuilt]}
-    waiting: list[tuple[_Asked, Deferred[None]]] = []
+    waiting: list[tuple[_InPartition, Deferred[None]]] = []
 
-    def write(some: Sequence[_Asked]) -> None:
+    def write(some: Sequence[_InPartition]) -> None:
         for marker, partition in some:
             of_producer = codes[marker.producer_id]
             try:
@@ -62,7 +62,7 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
             if not written.done:
                 waiting.append(((marker, partition), written))
 
-    def refuse(some: Sequence[tuple[_Asked, Deferred[None]]]) -> None:
+    def refuse(some: Sequence[tuple[_InPartition, Deferred[None]]]) -> None:
         for (marker, partition), written in some:
             try:
                 written.result()
@@ -80,10 +80,10 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
             return _response(ctx, codes)
         return follow(ctx, when_all_done([deferred for _, deferred in waiting]), lambda _: written())
 
-    return in_slices(ctx, _asked(markers[:unbuilt]), write, answer)
+    return in_slices(ctx, _in_partitions(markers[:unbuilt]), write, answer)
 
 
-def _asked(markers: Sequence[_Marker]) -> list[_Asked]:
+def _in_partitions(markers: Sequence[_Marker]) -> list[_InPartition]:
     topics = [(marker, topic) for marker in markers for topic in marker.topics]
     return [(marker, (topic.name, index)) for marker, topic in topics for index in topic.partition_indexes]
 
@@ -102,7 +102,7 @@ def _all_failed(ctx: RequestContext, markers: Sequence[_Marker], unbuilt: _Marke
     reason = f"a marker needs a producer id and an epoch: {unbuilt.producer_id}, {unbuilt.producer_epoch}"
     ctx.refused("the request", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
     codes: _Codes = {marker.producer_id: {} for marker in markers}
-    for marker, partition in _asked(markers):
+    for marker, partition in _in_partitions(markers):
         codes[marker.producer_id][partition] = ErrorCode.UNKNOWN_SERVER_ERROR
     return codes
 

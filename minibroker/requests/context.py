@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker.kernel.refusals import Refusal
-from minibroker.kernel.turns import in_turns
+from minibroker.kernel.turns import STEPS_AT_ONCE, in_turns
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import Buffer
@@ -59,6 +59,8 @@ class RequestContext:
     noted: dict[int, int] | None = None
     #: the decoded request; None for one from another broker
     request: Request | None = None
+    #: elements of lists that there is still room for in this turn of the loop
+    room: int = STEPS_AT_ONCE
     #: the request took more than one turn of the loop, so its answer is long too
     long: bool = False
     #: called with every refusal and its reason
@@ -95,6 +97,10 @@ class RequestContext:
         self.released += len(frame)
         if self.connection.release is not None:
             self.connection.release(frame)
+
+    def begin_turn(self) -> None:
+        """The request goes on in a turn of its own."""
+        self.room = STEPS_AT_ONCE
 
     def takes_long(self) -> None:
         self.long = True

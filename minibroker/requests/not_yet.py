@@ -101,7 +101,7 @@ class NotYet:
         topic = _TOPIC_OF_KEY_TYPE.get(request.key_type, "")
         missing = [topic] if topic not in ctx.broker.image.topics else []
 
-        def told(answer: m.FindCoordinatorResponse) -> m.FindCoordinatorResponse:
+        def described(answer: m.FindCoordinatorResponse) -> m.FindCoordinatorResponse:
             self._created(ctx, missing)
             for coordinator in answer.coordinators or (answer,):
                 code = self._next_code(ctx, topic) if coordinator.error_code == ErrorCode.NONE else None
@@ -110,7 +110,7 @@ class NotYet:
                     coordinator.node_id, coordinator.host, coordinator.port = -1, "", -1
             return answer
 
-        return follow(ctx, onward(ctx, request), told)
+        return follow(ctx, onward(ctx, request), described)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -171,19 +171,19 @@ class NotYet:
             return onward(ctx, request)
         waiting: list[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = []
         others: list[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = []
-        for one in request.transactions:
-            waits = not one.verify_only and self._refuses_join(ctx, one.transactional_id)
-            (waiting if waits else others).append(one)
+        for transaction in request.transactions:
+            waits = not transaction.verify_only and self._refuses_join(ctx, transaction.transactional_id)
+            (waiting if waits else others).append(transaction)
         if not waiting:
             return onward(ctx, request)
         answered = m.AddPartitionsToTxnRequest(transactions=waiting)
-        told: Any = refused(answered, ctx.api_version, ErrorCode.CONCURRENT_TRANSACTIONS)
-        told.error_code = ErrorCode.NONE
+        told_to_wait: Any = refused(answered, ctx.api_version, ErrorCode.CONCURRENT_TRANSACTIONS)
+        told_to_wait.error_code = ErrorCode.NONE
         if not others:
-            return told  # type: ignore[no-any-return]
+            return told_to_wait  # type: ignore[no-any-return]
 
         def joined(answer: m.AddPartitionsToTxnResponse) -> m.AddPartitionsToTxnResponse:
-            answer.results_by_transaction = [*answer.results_by_transaction, *told.results_by_transaction]
+            answer.results_by_transaction = [*answer.results_by_transaction, *told_to_wait.results_by_transaction]
             return answer
 
         return follow(ctx, onward(ctx, m.AddPartitionsToTxnRequest(transactions=others)), joined)

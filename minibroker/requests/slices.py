@@ -30,37 +30,46 @@ def in_slices(
 ) -> Answer:
     """Call `work` with slices of `items`, and answer with `then`.
 
-    A short list is one slice, and is answered at once. keep: go on when nobody waits for the answer any more; else
-    it fails with Abandoned.
+    What fits into the rest of this turn of the loop (`RequestContext.room`) is done at once: of a short list all, and
+    the answer too. keep: go on when nobody waits for the answer any more; else it fails with Abandoned.
     """
-    if len(items) * cost <= STEPS_AT_ONCE:
+    elements = len(items) * cost
+    if elements <= ctx.room:
+        ctx.room -= elements
         work(items)
         return then()
-    size = max(1, STEPS_AT_ONCE // cost)
     ctx.takes_long()
     outcome: Deferred[Any] = Deferred()
-    starts = iter(range(0, len(items), size))
+    position = 0
 
     def go_on() -> None:
-        start = next(starts, None)
+        nonlocal position
+        few = items[position : position + max(1, ctx.room // cost)]
+        position += len(few)
+        ctx.room -= len(few) * cost
         try:
-            if not keep and start is not None and not ctx.wanted():
+            if not (keep or ctx.wanted()):
                 raise Abandoned
-            if start is None:
-                answer = settled(ctx, then())
-            else:
-                work(items[start : start + size])
+            work(few)
+            answer = None if position < len(items) else settled(ctx, then())
         except Exception as error:
             outcome.fail(error)
             return
-        if start is not None:
-            ctx.broker.lane.turn(go_on)
+        if position < len(items):
+            ctx.broker.lane.turn(in_next_turn)
         elif type(answer) is Deferred:
             answer.then(outcome.take)
         else:  # what its callbacks raise is theirs
             outcome.resolve(answer)
 
-    go_on()
+    def in_next_turn() -> None:
+        ctx.begin_turn()
+        go_on()
+
+    if ctx.room < cost:
+        ctx.broker.lane.turn(in_next_turn)
+    else:
+        go_on()
     return outcome
 
 
@@ -69,19 +78,19 @@ def outcome_of(
 ) -> U | Deferred[U]:
     """`then` of what `ask` brings, or `refused` of its ApiError, raised or brought: at once where it is there."""
     try:
-        asked = ask()
-        if asked.done:
-            value = asked.result()
+        pending = ask()
+        if pending.done:
+            value = pending.result()
     except ApiError as error:
         return refused(error)
-    if asked.done:
+    if pending.done:
         return then(value)
     answer: Deferred[U] = Deferred()
 
     def done(_: Deferred[T]) -> None:
         made: U | Deferred[U]
         try:
-            made = then(asked.result())
+            made = then(pending.result())
         except ApiError as error:
             made = refused(error)
         except Exception as error:
@@ -92,7 +101,7 @@ def outcome_of(
         else:
             answer.resolve(made)
 
-    asked.then(done)
+    pending.then(done)
     return answer
 
 

@@ -86,9 +86,9 @@ def _name_topic(struct: Any, topic_id: bytes) -> None:
             struct.topic_id = topic_id
         elif field.records:
             struct.records = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-        for one in value[:2] if isinstance(value, list) else (value,):
-            if isinstance(one, Struct):
-                _name_topic(one, topic_id)
+        for inner in value[:2] if isinstance(value, list) else (value,):
+            if isinstance(inner, Struct):
+                _name_topic(inner, topic_id)
 
 
 def _settled(cluster: MemoryCluster, pending: Any) -> Any:

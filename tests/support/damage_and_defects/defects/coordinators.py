@@ -384,7 +384,7 @@ COORDINATORS: Final = (
         "ignore-require-stable",
         "a fetch that requires stable offsets gets an error for pending ones",
         "minibroker.handlers.offsets:_OffsetFetch._fill",
-        "if asked.unstable(index):",
+        "if lookup.unstable(index):",
         "if False:",
     ),
     Defect(

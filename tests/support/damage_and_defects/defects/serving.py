@@ -200,7 +200,7 @@ SERVING: Final = (
         "list-offsets-twice",
         "a partition named twice is refused",
         _LIST + "_look_up",
-        "if asked.twice:",
+        "if lookup.twice:",
         "if False:",
     ),
     Defect(
