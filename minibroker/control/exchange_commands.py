@@ -51,6 +51,11 @@ class ExchangeCommands:
     def overview(self) -> dict[str, Any]:
         """What the live page says of the whole: servers, brokers, all_brokers, paused_brokers, clock."""
 
+    def concerned(self, api: str) -> bool:
+        """Whether requests of this kind have to be decoded, for a rule or for what is recorded."""
+        recorder = self.tap.recorder
+        return (recorder is not None and not recorder.resting) or self.engine.concerns(api)
+
     def close(self) -> None:
         """Remove every rule, so that no request is held any longer."""
         self.engine.clear()

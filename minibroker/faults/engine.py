@@ -169,6 +169,13 @@ class FaultEngine:
         """Whether requests have to go through `serve`."""
         return bool(self.rules or self._postponed)
 
+    def concerns(self, api: str) -> bool:
+        """Whether a rule can act on a request of a client of this kind. One that holds a client's requests back, or
+        until the next one, acts on all kinds."""
+        return bool(self._postponed) or any(
+            rule.silenced or not rule.rule.match.api or api in rule.rule.match.api for rule in self.rules.values()
+        )
+
     @property
     def between_brokers(self) -> bool:
         """Whether requests between brokers have to go through `serve`, too."""

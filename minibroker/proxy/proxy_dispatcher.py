@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from minibroker.handlers.api_versions import unsupported
-from minibroker.kernel.deferred import Deferred, mapped
+from minibroker.kernel.deferred import Deferred, mapped, spawn
 from minibroker.proxy.asked_node import AskedNode
 from minibroker.proxy.endpoints import carries_address, moved, offered
 from minibroker.proxy.sasl_tokens import GSSAPI, NO_GSSAPI, RawTokens
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 _PRODUCE: Final = m.ProduceRequest.__api_key__
 _PRODUCE_WITH_ID: Final = 3
 _PRODUCE_FLEXIBLE: Final = m.ProduceRequest.__flexible__
+_FETCH: Final = m.FetchRequest.__api_key__
 _METADATA: Final = m.MetadataRequest.__api_key__
 _HANDSHAKE: Final = m.SaslHandshakeRequest.__api_key__
 _API_VERSIONS: Final = m.ApiVersionsRequest.__api_key__
 _CHANGED: Final = (_API_VERSIONS, _HANDSHAKE)
 """APIs whose answers are changed where they carry no address."""
 _CORRELATION_BYTES: Final = 4
+_AT_ONCE_BYTES: Final = 64 * 1024
+"""Of an answer that is read in the loop itself: some thousand partitions, 2 to 4 ms."""
 _LARGEST_API_KEY: Final = 1023
 """Above every API of Kafka. A first frame with a key above it is a token of GSSAPI, or no request at all."""
 
@@ -49,6 +52,13 @@ _pack_size = struct.Struct(">i").pack
 
 Connect = Callable[[AskedNode, Callable[[str], None]], UpstreamConnection]
 """Begins a connection to the broker behind a listener; the other argument is called when it is lost."""
+
+
+Concerned = Callable[[str], bool]
+
+
+def _all(_: str) -> bool:
+    return True
 
 
 class _ClientLink:
@@ -77,6 +87,7 @@ class ProxyDispatcher:
         self._circle = circle
         self._links: dict[int, _ClientLink] = {}  # by the identity of the connection, which outlives it
         self._chained = False
+        self._concerned: Concerned = _all
         apis = known_apis(self._go_on)
         self._highest_api_versions = apis[_API_VERSIONS].max_version
         # Of a broker, the chain and its links need no more than `AskedNode` has.
@@ -84,8 +95,10 @@ class ProxyDispatcher:
             cast("Broker", node), apis, self._unsupported, between_brokers={}, explain=None, rights=None
         )
 
-    def link(self, place: Place, link: Link | None) -> None:
-        """Put a link at a place of the chain, for requests that arrive from now on; None leaves it empty."""
+    def link(self, place: Place, link: Link | None, concerned: Concerned = _all) -> None:
+        """Put a link at a place of the chain, for requests that arrive from now on; None leaves it empty. concerned:
+        asked for every request, by the name of its API, whether it has to pass the chain."""
+        self._concerned = concerned
         self._decoding.link(place, link)
         self._chained = any(self._decoding.link_at(each) is not None for each in Place)
 
@@ -105,14 +118,14 @@ class ProxyDispatcher:
             self._refuse_circle(frame)
             if version > self._highest_api_versions:
                 return self._decoding.dispatch(frame, connection)
-        # Only the answer in the asked version can be read: the upstream may refuse it in that of version 0.
-        if (
-            self._chained
-            and _is_known(key, version)
-            and not (key == _API_VERSIONS and version > self.node.nodes.api_versions)
-        ):
+        if self._chained and self._is_decoded(key, version):
             return self._decoding.dispatch(frame, connection)
-        return mapped(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
+        return _chained(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
+
+    def _is_decoded(self, key: int, version: int) -> bool:
+        if key == _API_VERSIONS and version > self.node.nodes.api_versions:
+            return False  # the upstream may refuse it, in an answer of version 0
+        return _is_known(key, version) and self._concerned(_framing(key).name)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -188,29 +201,48 @@ class ProxyDispatcher:
         else:  # a rule made it of another, or it waited so long that its bytes were given back
             frame = encode_request(request, version, context.correlation_id, context.client_id)
 
-        def answered(answer: Buffer) -> Response | None:
+        def answered(answer: Buffer) -> Response | Deferred[Response] | None:
             if not answer:
                 return None
+            if _is_long(key, answer):
+                context.takes_long()
+                return spawn(self._read_elsewhere(context.connection, key, version, answer))
             response: Response = _read(key, version, answer)
             self._change(context.connection, key, version, response)
             return response
 
-        return mapped(self._ask(link, frame, key, version), answered)
+        return _chained(self._ask(link, frame, key, version), answered)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    def _framed_answer(self, connection: ConnectionInfo, key: int, version: int, answer: Buffer) -> Answered:
+    def _framed_answer(
+        self, connection: ConnectionInfo, key: int, version: int, answer: Buffer
+    ) -> Answered | Deferred[Answered]:
         if not answer:
             return None
         if (key in _CHANGED or carries_address(key, version)) and _is_known(key, version):
             if key == _API_VERSIONS and _int16_at(answer, _CORRELATION_BYTES)[0] == ErrorCode.UNSUPPORTED_VERSION:
                 return [_pack_size(len(answer)), answer]
+            if _is_long(key, answer):
+                return spawn(self._framed_elsewhere(connection, key, version, answer))
             response = _read(key, version, answer)
             if self._change(connection, key, version, response):
-                correlation_id = int.from_bytes(answer[:4], "big", signed=True)
-                frames: Frames = framed(_framing(key), version, correlation_id, response)
-                return frames
+                return _frames(key, version, answer, response)
         return [_pack_size(len(answer)), answer]
+
+    async def _read_elsewhere(self, connection: ConnectionInfo, key: int, version: int, answer: Buffer) -> Response:
+        """A long answer, which is decoded on the computing thread."""
+        response: Response = await self.node.executor.compute(
+            lambda _: _read(key, version, answer), lambda: not connection.gone
+        )
+        self._change(connection, key, version, response)
+        return response
+
+    async def _framed_elsewhere(self, connection: ConnectionInfo, key: int, version: int, answer: Buffer) -> Answered:
+        response = await self._read_elsewhere(connection, key, version, answer)
+        return await self.node.executor.compute(
+            lambda _: _frames(key, version, answer, response), lambda: not connection.gone
+        )
 
     def _change(self, connection: ConnectionInfo, key: int, version: int, response: Any) -> bool:
         """Have the client come through the proxy again; whether anything of the answer changed."""
@@ -259,6 +291,35 @@ def no_handler(context: RequestContext, request: Any) -> None:
 def _is_known(key: int, version: int) -> bool:
     found = registry().get(key)
     return found is not None and found[0].__versions__[0] <= version <= found[0].__versions__[1]
+
+
+def _is_long(key: int, answer: Buffer) -> bool:
+    """Whether reading it would hold the loop up. Of records, which are not looked into, the size says nothing."""
+    return len(answer) > _AT_ONCE_BYTES and key not in (_PRODUCE, _FETCH)
+
+
+def _frames(key: int, version: int, answer: Buffer, response: Response) -> Frames:
+    """The frame of a response in place of the upstream's."""
+    return framed(_framing(key), version, int.from_bytes(answer[:_CORRELATION_BYTES], "big", signed=True), response)
+
+
+def _chained(waiting: Deferred[Buffer], use: Callable[[Buffer], Any]) -> Deferred[Any]:
+    """What `use` makes of the answer, or what the Deferred that it returns is resolved with."""
+    outcome: Deferred[Any] = Deferred()
+
+    def answered(_: Deferred[Buffer]) -> None:
+        try:
+            made = use(waiting.result())
+        except Exception as error:
+            outcome.fail(error)
+            return
+        if type(made) is Deferred:
+            made.then(outcome.take)
+        else:
+            outcome.resolve(made)
+
+    waiting.then(answered)
+    return outcome
 
 
 def _read(key: int, version: int, answer: Buffer) -> Any:

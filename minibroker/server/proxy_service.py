@@ -129,7 +129,10 @@ class ProxyService:
     def _set_tap(self, tap: RequestTap | None) -> None:
         self._tap = tap
         for dispatcher in self.dispatchers:
-            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+            dispatcher.link(Place.FAULTS_AND_TRACE, tap, self._concerned)
+
+    def _concerned(self, api: str) -> bool:
+        return self._commands is not None and self._commands.concerned(api)
 
     def _start_record(self, path: str) -> None:
         from minibroker.trace.trace_file import TraceFile
@@ -213,7 +216,7 @@ class ProxyService:
             key, self.nodes, listener.getsockname()[0], self._timers, self._executor, WallClock(_wall_ms), self.settings
         )
         dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
-        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
+        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap, self._concerned)
         self.dispatchers.append(dispatcher)
         listening = self._edge.listen(listener, dispatcher.dispatch, self._security)
         self._listening.append(self._edge.loop.create_task(listening))

@@ -33,7 +33,7 @@ class Faulty(Proxied):
         self.correlation_id = 0
 
     def _tap(self, tap: Any) -> None:
-        self.dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+        self.dispatcher.link(Place.FAULTS_AND_TRACE, tap, self.commands.concerned)
 
     def rule(self, api: str, action: Any, **rule: Any) -> int:
         number: int = self.commands.call("fault.add", {"api": api, "action": action, **rule})["id"]
@@ -125,9 +125,9 @@ def test_reorder_swaps_the_requests_and_answers_in_the_clients_order(faulty: Fau
     faulty.rule("Heartbeat", "reorder")
     faulty.request()
     assert faulty.sent() == []
-    both = faulty.request()
+    both = faulty.request(m.ListGroupsRequest(), 4)  # of a kind that no rule names
     assert faulty.sent() == [2]
-    faulty.answer(2)
+    faulty.answer(2, m.ListGroupsResponse(groups=[]))
     assert faulty.sent() == [1]
     faulty.answer(1)
     data = b"".join(both.result())
@@ -248,6 +248,25 @@ def test_without_a_rule_frames_pass_as_they_came(faulty: Faulty) -> None:
     waiting = faulty.request()
     faulty.upstream.answers(b"\0\0\0\1 no Heartbeat")
     assert b"".join(waiting.result())[8:] == b" no Heartbeat"
+
+
+def test_what_no_rule_is_about_passes_as_it_came(faulty: Faulty) -> None:
+    """Not decoded: the answer is none of its kind, and gets through."""
+    number = faulty.rule("EndTxn", "close")
+    waiting = faulty.request()
+    faulty.upstream.answers(b"\0\0\0\1 no Heartbeat")
+    assert b"".join(waiting.result())[8:] == b" no Heartbeat"
+    faulty.commands.call("trace.record", {})  # now it has to be read
+    waiting = faulty.request()
+    faulty.upstream.answers(b"\0\0\0\2 ")
+    assert "cannot be read" in closed(waiting)
+    faulty.commands.call("trace.record", {"kept": 0})
+    faulty.commands.call("fault.remove", {"id": number})
+    assert not faulty.commands.concerned("Heartbeat")
+    for rule in ({"action": "close", "client_id": "other"}, {"action": "close", "api": ["EndTxn", "Heartbeat"]}):
+        added = faulty.commands.call("fault.add", rule)["id"]
+        assert faulty.commands.concerned("Heartbeat")
+        faulty.commands.call("fault.remove", {"id": added})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from upstream_by_hand import VERSIONS, Proxied
 
+from minibroker.kernel.executor import InlineExecutor
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Place
@@ -73,6 +74,22 @@ def test_topic_ids_are_remembered_for_rules(proxied: Proxied) -> None:
     topic = m.MetadataResponse.MetadataResponseTopic(name="t", topic_id=b"i" * 16)
     proxied.ask(m.MetadataRequest(topics=None), 12, m.MetadataResponse(topics=[topic]))
     assert proxied.node.image.topic_names[b"i" * 16] == "t"
+
+
+def test_a_long_answer_is_read_and_written_off_the_loop(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[object] = []
+    compute = InlineExecutor.compute
+
+    def counted(self: InlineExecutor, work: Any, *arguments: Any, **options: Any) -> Any:
+        computed.append(work)
+        return compute(self, work, *arguments, **options)
+
+    monkeypatch.setattr(InlineExecutor, "compute", counted)
+    broker = m.MetadataResponse.MetadataResponseBroker(node_id=1, host="kafka", port=9)
+    topics = [m.MetadataResponse.MetadataResponseTopic(name=f"topic-{n}", topic_id=b"i" * 16) for n in range(2500)]
+    answer = proxied.ask(m.MetadataRequest(topics=None), 12, m.MetadataResponse(brokers=[broker], topics=topics))
+    assert (answer.brokers[0].port, len(answer.topics)) == (19001, 2500)
+    assert len(computed) == 2
 
 
 def test_an_answer_without_addresses_passes_byte_by_byte() -> None:
