@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memory_cluster import MemoryCluster, keep_loading
+from memory_cluster import MemoryCluster, keep_loading, refused_appends
 
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
@@ -479,16 +479,9 @@ def test_leadership_lost_while_a_record_is_on_its_way(cluster: MemoryCluster, mo
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_refused_append(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, refused_with: ErrorCode, told: ErrorCode
-) -> None:
+def test_a_refused_append(cluster: MemoryCluster, refused_with: ErrorCode, told: ErrorCode) -> None:
     producer = _init(cluster)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise ApiError(refused_with, "refused by the test")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Partition, "append", refuse)
+    with refused_appends(TRANSACTION_STATE_TOPIC, refused_with):
         added = cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
     with pytest.raises(ApiError) as caught:
         added.result()
@@ -496,21 +489,11 @@ def test_a_refused_append(
     cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0).result()
 
 
-def test_a_completion_that_cannot_be_logged_is_tried_again(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completion_that_cannot_be_logged_is_tried_again(cluster: MemoryCluster) -> None:
     service = cluster.broker.coordinators.transactions
     service.effects.hold()
     _end(cluster, _begin(cluster, T0))
-    append = Partition.append
-
-    def refuse(self: Partition, *args: object, **options: object) -> object:
-        if self.topic == TRANSACTION_STATE_TOPIC:
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused by the test")
-        return append(self, *args, **options)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Partition, "append", refuse)
+    with refused_appends(TRANSACTION_STATE_TOPIC):
         service.effects.release()
         cluster.timers.advance(1000)
         assert _entry(cluster).metadata.state is PREPARE_COMMIT

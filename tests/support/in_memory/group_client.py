@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-import pytest
 from memory_cluster import MemoryCluster, R
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.shard import GroupShard
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ErrorCode
 
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH, TXN_COMMIT = 9, 4, 4, 5, 9, 9, 3
 FIRST_GROUP = "g"
@@ -258,15 +256,3 @@ class GroupClient(MemoryCluster):
     def advance(self, delta_ms: int) -> None:
         """Let real time go by, and the broker clock with it."""
         self.timers.advance(delta_ms)
-
-
-@contextmanager
-def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    partition = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g"))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused by the test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(partition), "append", refuse)
-        yield

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
 from manual_time import ManualTimers
 from reasons import check_reasons
 
@@ -18,18 +20,36 @@ from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor, InlineExecutor
+from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker.requests.chain import Place
 from minibroker.requests.dispatch import Dispatcher
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.registry import registry
+from minibroker_storage.append_info import AppendInfo
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 
 R = TypeVar("R", bound=Response)
+
+
+@contextmanager
+def refused_appends(topic: str, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> Iterator[None]:
+    """No log of the topic takes a record. Of a broker that is alone, few of these codes can be had in another way."""
+    append = Partition.append
+
+    def refuse(partition: Partition, *arguments: Any, **options: Any) -> AppendInfo:
+        if partition.topic == topic:
+            raise ApiError(code, "refused by the test")
+        return append(partition, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Partition, "append", refuse)
+        yield
 
 
 def keep_loading(host: CoordinatorHost[Any], index: int) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from group_client import GroupClient, refused_appends
+from group_client import GroupClient
+from memory_cluster import refused_appends
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.member import ConsumerMember
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import ErrorCode
@@ -152,27 +154,27 @@ def test_a_group_whose_classic_member_cannot_be_understood_stays_a_consumer_grou
     assert list(client.consumer.members) == [classic_id]
 
 
-def test_a_change_of_protocol_that_is_refused_leaves_nothing(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_protocol_that_is_refused_leaves_nothing(client: Mixed) -> None:
     mixed(client)
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         assert client.beat("n", -1).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert len(client.consumer.members) == 2
     assert not client.shard().consumers.forming
 
 
-def test_a_classic_member_whose_record_is_refused_is_told(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classic_member_whose_record_is_refused_is_told(client: Mixed) -> None:
     mixed(client)
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         answer = client.join(protocols=says("t"), version=3)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert len(client.consumer.members) == 2
 
 
-def test_a_heartbeat_that_is_refused_has_seen_no_metadata(client: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_that_is_refused_has_seen_no_metadata(client: Mixed) -> None:
     """The next heartbeat looks again for topics that are new."""
     client.beat("n", client.enter("n").member_epoch)
     assert client.consumer.seen_image is not None
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         assert client.enter("other").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.consumer.seen_image is None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from group_client import GroupClient, refused_appends
+from group_client import GroupClient
+from memory_cluster import refused_appends
 
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.handlers import groups
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 
@@ -356,11 +358,9 @@ def test_a_static_member_that_rejoins_alone_waits_one_more_rebalance_timeout(cli
 
 
 @pytest.mark.parametrize("beats", [True, False])
-def test_a_refused_replacement_leaves_the_static_member_as_it_was(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch, beats: bool
-) -> None:
+def test_a_refused_replacement_leaves_the_static_member_as_it_was(client: GroupClient, beats: bool) -> None:
     old = client.stable(version=9, instance="i")
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         told = client.join(version=9, instance="i")
     assert (told.error_code, told.member_id, told.leader) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "", old)
     assert list(client.classic().members) == [old]
@@ -370,27 +370,27 @@ def test_a_refused_replacement_leaves_the_static_member_as_it_was(
     assert client.classic().state is GroupState.EMPTY
 
 
-def test_a_refused_first_record_of_a_group_is_told(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    with refused_appends(client, monkeypatch):
+def test_a_refused_first_record_of_a_group_is_told(client: GroupClient) -> None:
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         assert client.commit({("t", 0): 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert client.fetch() == {}
     assert "g" not in client.shard().groups
 
 
 @pytest.mark.parametrize("version", [1, 9])
-def test_a_group_whose_first_record_is_refused_refuses_who_joins(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_a_group_whose_first_record_is_refused_refuses_who_joins(version: int) -> None:
     client = GroupClient({"group.initial.rebalance.delay.ms": "3000"})
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         answer = client.join(version=version, instance="i" if version == 9 else None)
     assert (answer.error_code, answer.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
 
 
-def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient) -> None:
     first = client.stable()
     second = client.join_later()
     client.join(first)
     waiting = client.sync_later(second.result().member_id, 2)
-    with refused_appends(client, monkeypatch):
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
         assert client.sync(first, 2, {first: b"x"}).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert waiting.result().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.classic().state is GroupState.PREPARING_REBALANCE
