@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from minibroker.exit_codes import EXIT_OK
@@ -123,6 +122,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.follow and any((arguments.out, arguments.json, arguments.html, arguments.lineage, arguments.content)):
         others = "--out, --json, --html, --lineage and --content"
         raise ValueError(f"--follow prints findings as they come; {others} do not go with it")
+    if arguments.follow and (arguments.engine == SPARK or arguments.master is not None):
+        raise ValueError(
+            "--follow runs in this process only: a round judges what is new beside what earlier rounds have kept, and "
+            "Spark keeps nothing between rounds"
+        )
     if arguments.metrics is not None and not arguments.follow:
         raise ValueError("--metrics goes with --follow")
     if arguments.metrics is not None and missing(["prometheus_client"]):
@@ -153,55 +157,28 @@ def _run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.client.security import read_security
-    from minibroker_pipeline.files import Files
     from minibroker_pipeline.folder import Folder
-    from minibroker_pipeline.lineage import lineage_of, read_order
-    from minibroker_pipeline.listing import list_directory, local_partition
-    from minibroker_pipeline.plan import Plan
-    from minibroker_pipeline.topics import TIMEOUT_MS, Topics
+    from minibroker_pipeline.planning import as_of, plan_for
 
-    chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
-    lineages = tuple(lineage_of(one, arguments.lineage_key, arguments.group) for one in arguments.lineage)
-    files: Files | Topics
-    if arguments.bootstrap is not None:
-        settings = arguments.command_config
-        files = Topics(arguments.bootstrap, read_security(settings), settings, arguments.timeout_ms or TIMEOUT_MS)
-        listed = files.list(**chosen, order=read_order(lineages))
-    else:
-        path = arguments.path
-        if (partition := local_partition(path)) is not None:
-            path, topic, index = partition
-            chosen |= {"topics": [topic], "partitions": [index]}
-        files = Files(path)
-        listed = list_directory(files, **chosen)
-    return Plan(
-        files,
-        tuple(listed.facts),
-        tuple(listed.parts),
-        files.uri,
+    return plan_for(
+        arguments.path,
+        bootstrap=arguments.bootstrap,
+        security=read_security(arguments.command_config),
+        settings_file=arguments.command_config,
+        timeout_ms=arguments.timeout_ms,
+        topics=arguments.topic,
+        partitions=arguments.partition,
+        compacted=arguments.compacted,
+        lineage=arguments.lineage,
+        lineage_key=arguments.lineage_key,
+        group=arguments.group,
         depth=arguments.depth,
         as_of_ms=as_of(arguments.as_of),
         max_timeout_ms=arguments.max_timeout_ms,
         out=None if arguments.out is None else Folder(arguments.out).check(),
         batches=not arguments.no_batches,
         content=arguments.content,
-        lineages=lineages,
-        found=listed.found,
     )
-
-
-def as_of(text: str | None) -> int | None:
-    """The time of --as-of in milliseconds since 1970. Raises ValueError."""
-    if text is None:
-        return None
-    if text == "now":
-        return time.time_ns() // 1_000_000
-    if text.isdecimal():
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
 
 
 def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:

@@ -9,7 +9,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple, TypeAlias
@@ -48,6 +48,25 @@ ROWS_TOGETHER = 65_536
 """Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
 
 
+@dataclass(frozen=True)
+class SpreadAudit:
+    """A judged audit as RDDs: what was read, a verdict a log, transactions, findings. as_of_ms: when it was judged.
+
+    What was read and the verdicts are kept by the executors until `release`.
+    """
+
+    read: Any
+    verdicts: Any
+    transactions: Any
+    findings: Any
+    figures: Statistics
+    as_of_ms: int | None
+
+    def release(self) -> None:
+        for kept in (self.verdicts, self.read):
+            kept.unpersist()
+
+
 class SparkAudit:
     """One audit on a Spark session."""
 
@@ -60,10 +79,23 @@ class SparkAudit:
         self._facts: list[r.LogFacts] = []  # as they are once the logs were judged
 
     def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
-        """(figures, the first findings, as of when it was judged).
+        """(figures, the first findings, as of when it was judged)."""
+        spread = self.judge()
+        found, figures, out = spread.findings, spread.figures, self._plan.out
+        if out is not None:
+            found = found.persist()
+        counted, shown = found.mapPartitions(_worst_of).treeReduce(_worst_of_both)
+        figures.merge(counted)
+        if out is not None:
+            self._tables(spread.read, spread.transactions, found)
+            found.unpersist()
+        spread.release()
+        return figures, sorted(shown, key=worst), spread.as_of_ms
 
-        Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it
-        does, so the small shuffled data goes into few partitions.
+    def judge(self) -> SpreadAudit:
+        """Read and judge each log now; findings are computed when they are asked for, by a job of their own.
+
+        Each task costs some milliseconds however little it does, so the small shuffled data goes into few partitions.
         """
         plan = self._plan
         tasks = bins(plan.parts)
@@ -74,7 +106,7 @@ class SparkAudit:
         )
         watch = _Watch(done, plan.bytes, self._progress)
         try:
-            figures = _of_kind(read, FIGURES).treeReduce(Statistics.merge)
+            figures = of_kind(read, FIGURES).treeReduce(Statistics.merge)
         finally:
             watch.stop()
         figures.logs = len(plan.facts)
@@ -96,21 +128,11 @@ class SparkAudit:
         findings += self._judge_content(read, transactions)
         if plan.found:
             findings.append(self._context.parallelize(list(plan.found), 1))
-        found = self._context.union(findings)
-        if plan.out is not None:
-            found = found.persist()
-        counted, shown = found.mapPartitions(_worst_of).treeReduce(_worst_of_both)
-        figures.merge(counted)
-        if plan.out is not None:
-            self._tables(read, transactions, found)
-            found.unpersist()
-        for held in (verdicts, read):
-            held.unpersist()
-        return figures, sorted(shown, key=worst), as_of
+        return SpreadAudit(read, verdicts, transactions, self._context.union(findings), figures, as_of)
 
     def _judge_logs(self, read: Any, as_of: int | None) -> Any:
         facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
-        rows = facts.union(_of_kind(read, LOG_ROWS)).groupByKey(self._width)
+        rows = facts.union(of_kind(read, LOG_ROWS)).groupByKey(self._width)
         return rows.map(partial(_judge_log, as_of_ms=as_of)).persist()
 
     def _judge_producers(self, read: Any, verdicts: Any, transactions: Any, as_of: int | None) -> Any:
@@ -127,17 +149,17 @@ class SparkAudit:
         if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
             rows.append(self._by_id(read).flatMap(partial(_coordinators, moments=self._moments)))
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
-            rows.append(_of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
+            rows.append(of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
         by_producer = self._context.union(rows).keyBy(lambda row: row.producer_id)
         return by_producer.groupByKey(self._width).flatMap(judge)
 
     def _by_id(self, read: Any) -> Any:
-        states = _of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
+        states = of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
         return states.groupByKey(self._width)
 
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
         own = transactions.filter(lambda txn: txn.log.topic == r.CONSUMER_OFFSETS)
-        rows = self._context.union([_of_kind(read, "CommittedOffset"), _of_kind(read, "GroupMember"), own])
+        rows = self._context.union([of_kind(read, "CommittedOffset"), of_kind(read, "GroupMember"), own])
         rows = rows.keyBy(lambda row: row.log)
         return rows.groupByKey(self._width).flatMap(partial(_judge_offsets, ends=self._context.broadcast(ends)))
 
@@ -151,7 +173,7 @@ class SparkAudit:
             rows = self._by_key(tasks, partial(content_rows, plan, outcomes=outcomes))
             found.append(rows.flatMap(lambda pair: judge_same(*pair)))
         grouped = any(lineage.group is not None for lineage in plan.lineages)
-        commits = _of_kind(read, "CommittedOffset").collect() if grouped else []
+        commits = of_kind(read, "CommittedOffset").collect() if grouped else []
         for number, lineage in enumerate(plan.lineages):
             wanted = {*lineage.topics, r.CONSUMER_OFFSETS}
             of_interest = transactions.filter(lambda txn, wanted=wanted: txn.log.topic in wanted).collect()
@@ -178,7 +200,7 @@ class SparkAudit:
 
         out = self._plan.out
         assert out is not None
-        runs = _of_kind(read, LOG_ROWS).flatMap(_runs_of)
+        runs = of_kind(read, LOG_ROWS).flatMap(runs_of)
         for name, rows, schema in (
             ("runs", runs, tables.RUNS),
             ("transactions", transactions, tables.TRANSACTIONS),
@@ -254,11 +276,13 @@ def _judge_key(pair: tuple[tuple[int, bytes], Iterable[Any]], gone: Deleted) -> 
     return judge_key(pair[0][1], pair[1], gone)
 
 
-def _of_kind(read: Any, kind: str) -> Any:
+def of_kind(read: Any, kind: str) -> Any:
+    """The rows of a kind among what was read: the name of their class, FIGURES or LOG_ROWS."""
     return read.filter(lambda pair: pair[0] == kind).map(lambda pair: pair[1])
 
 
-def _runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
+def runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
+    """Of rows of kind LOG_ROWS."""
     return [row for row in pickle.loads(pair[1]) if isinstance(row, r.Run)]
 
 

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from minibroker.cli import main
 from minibroker.kernel import extras
 from minibroker_pipeline import audit_command as command
-from minibroker_pipeline.audit_command import add_arguments, as_of, engine_for, plan_of
+from minibroker_pipeline.audit_command import add_arguments, engine_for, plan_of
 from minibroker_pipeline.files import Files, NotReadable
 from minibroker_pipeline.listing import list_directory
+from minibroker_pipeline.planning import as_of
 from minibroker_pipeline.reading import read_part
 
 
@@ -121,6 +122,8 @@ def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
         (["DIR", "--bootstrap", "h:1"], "one of them"),
         (["DIR", "--follow"], "--follow goes with"),
         (["--bootstrap", "127.0.0.1:1", "--follow", "--html", "x"], "do not go with it"),
+        (["--bootstrap", "127.0.0.1:1", "--follow", "--engine", "spark"], "--follow runs in this process only"),
+        (["--bootstrap", "127.0.0.1:1", "--follow", "--master", "local[2]"], "--follow runs in this process only"),
         (["DIR", "--as-of", "soon"], "--as-of soon"),
         (["DIR", "--lineage", "a"], "expected INPUT=OUTPUT"),
         (["DIR", "--lineage", "a=b", "--lineage-key", "x"], "--lineage-key x"),

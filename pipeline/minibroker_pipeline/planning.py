@@ -1,0 +1,63 @@
+"""From what a user asks for to the plan of an audit: files or topics are listed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from minibroker.client.security import PLAINTEXT, Security
+from minibroker_pipeline.files import Files
+from minibroker_pipeline.lineage import lineage_of, read_order
+from minibroker_pipeline.listing import list_directory, local_partition
+from minibroker_pipeline.plan import Plan
+from minibroker_pipeline.topics import TIMEOUT_MS, Topics
+
+
+def plan_for(
+    path: str | None,
+    *,
+    bootstrap: str | None = None,
+    security: Security = PLAINTEXT,
+    settings_file: str | None = None,
+    timeout_ms: int | None = None,
+    topics: Collection[str] = (),
+    partitions: Collection[int] = (),
+    compacted: Collection[str] = (),
+    lineage: Sequence[str] = (),
+    lineage_key: str = "key",
+    group: str | None = None,
+    **more: Any,
+) -> Plan:
+    """The plan for a path or URI, or for the cluster at `bootstrap`. more: fields of Plan. Raises NotReadable and
+    ValueError."""
+    chosen: dict[str, Any] = {"topics": topics, "partitions": partitions, "compacted": compacted}
+    lineages = tuple(lineage_of(one, lineage_key, group) for one in lineage)
+    files: Files | Topics
+    if bootstrap is not None:
+        files = Topics(bootstrap, security, settings_file, timeout_ms or TIMEOUT_MS)
+        listed = files.list(**chosen, order=read_order(lineages))
+    else:
+        assert path is not None
+        if (partition := local_partition(path)) is not None:
+            path, topic, index = partition
+            chosen |= {"topics": [topic], "partitions": [index]}
+        files = Files(path)
+        listed = list_directory(files, **chosen)
+    facts, parts = tuple(listed.facts), tuple(listed.parts)
+    return Plan(files, facts, parts, files.uri, lineages=lineages, found=listed.found, **more)
+
+
+def as_of(text: str | None) -> int | None:
+    """The time of --as-of in milliseconds since 1970. Raises ValueError."""
+    if text is None:
+        return None
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
