@@ -58,6 +58,15 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
     return spark, found
 
 
+def register_source(spark: Any, source: type[Any]) -> None:
+    """Make a data source known to a session, for the thread that calls too.
+
+    Spark looks a Python data source up in the thread's active session, and a thread of the user's has none.
+    """
+    spark.dataSource.register(source)
+    spark.createDataFrame([], "nothing int")  # makes the session the thread's active one
+
+
 @contextmanager
 def _signals_stay() -> Iterator[None]:
     """Ctrl-C stays what it was: PySpark's own handler asks the JVM again in the middle of a request, and prints two

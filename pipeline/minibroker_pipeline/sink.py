@@ -9,6 +9,8 @@ the query that wrote it and the number of partitions as metadata.
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from minibroker.client.transactional import (
     Producer,
     TransactionalClient,
 )
+from minibroker.output import say
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Compression
 
@@ -34,8 +37,13 @@ _FENCED: Final = frozenset(
 )
 
 
-class SinkRefused(Exception):
+# Spark plans a writer by pickling it, and hides every other exception there behind "Could not serialize object".
+class SinkRefused(pickle.PickleError):
     """The sink refuses: it would break exactly-once, or cannot do what is asked. The text is one line."""
+
+
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class Fenced(SinkRefused):
@@ -46,7 +54,8 @@ class Fenced(SinkRefused):
 class Sink:
     """Where and how to write. Can be pickled.
 
-    name: transactional id, and group of the marker. partitions: how many of the topic's are written to, for good.
+    name: transactional id, and group of the marker. topic: has the marker. partitions: how many of the topic's are
+    written to. others: further topics that a batch may write to, each with its number of partitions.
     job: of a write that is no stream, the name under which it happens once. marked: whether there is a marker at all.
     first_batch: the only batch for which a missing marker is no error.
     """
@@ -61,39 +70,49 @@ class Sink:
     first_batch: int = 0
     timeout_ms: int = 300_000
     compression: Compression = Compression.NONE
+    others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Topic → how many partitions are written to."""
+        return {self.topic: self.partitions, **dict(self.others)}
 
     @property
     def group(self) -> str:
         """The group whose offset is the marker; each job has its own."""
         return self.name if self.job is None else f"{self.name}.{self.job}"
 
-    def over(self, partitions: int) -> Sink:
-        """The same over so many partitions."""
-        return replace(self, partitions=partitions)
+    def over(self, counts: Mapping[str, int]) -> Sink:
+        """The same over so many partitions of its topics."""
+        others = tuple((topic, counts[topic]) for topic, _ in self.others)
+        return replace(self, partitions=counts[self.topic], others=others)
 
     def client(self) -> TransactionalClient:
         return TransactionalClient(self.bootstrap, security=self.security)
 
 
 class SinkMarker(NamedTuple):
-    """The marker of the last committed batch."""
+    """The marker of the last committed batch, with the numbers of partitions that it was written to."""
 
     next_batch: int
     query: str
     partitions: int
+    others: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def read(cls, offset: int, metadata: str) -> SinkMarker:
         """Raises SinkRefused for an offset that no sink has committed."""
         try:
             content = json.loads(metadata)
-            return cls(offset, str(content["query"]), int(content["partitions"]))
-        except (ValueError, TypeError, KeyError):
+            others = tuple((str(topic), int(count)) for topic, count in content.get("others", {}).items())
+            return cls(offset, str(content["query"]), int(content["partitions"]), others)
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise SinkRefused(f"offset {offset} with metadata {metadata!r} is no marker of a sink") from None
 
     @property
     def metadata(self) -> str:
-        return json.dumps({"query": self.query, "partitions": self.partitions})
+        others = {"others": dict(self.others)} if self.others else {}
+        return json.dumps({"query": self.query, "partitions": self.partitions, **others})
 
 
 class Attempt(NamedTuple):
@@ -111,11 +130,11 @@ class MicroBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A task's report: records by partition. skipped: the batch had been committed before."""
+    """A task's report: records by topic and partition. skipped: the batch had been committed before."""
 
     attempt: Attempt
     batch: MicroBatch
-    counts: Mapping[int, int]
+    counts: Mapping[Place, int]
     skipped: bool = False
 
 
@@ -150,27 +169,42 @@ class SinkDriver:
         self._client = sink.client()
 
     def begin(self) -> Attempt:
-        """Fence every earlier attempt, then read the marker. Raises SinkRefused."""
+        """Fence every earlier attempt, then read the marker. Raises SinkRefused.
+
+        Where the number of partitions is another one than before, that is printed: every batch before has been
+        committed or aborted whole, so the next one can be laid out anew.
+        """
+        attempt = self._begin()
+        if attempt.marker is not None:
+            before = {self.sink.topic: attempt.marker.partitions, **dict(attempt.marker.others)}
+            for topic, count in self.sink.counts.items():
+                if before.get(topic, count) != count:
+                    say(
+                        f"sink {self.sink.name}: batch {attempt.marker.next_batch} is the first that is written to "
+                        f"{count} partitions of {topic}, {before[topic]} before: keys may have another partition now",
+                        to=sys.stderr,
+                        flush=True,
+                    )
+        return attempt
+
+    def _begin(self) -> Attempt:
         sink = self.sink
         with self._asking():
             version = self._client.transaction_version()
             if version < BUMPS_EPOCH and (unverified := self._client.unverified()):
                 raise SinkRefused(f"broker {unverified[0]}: {VERIFICATION} must be true where {OLD}")
-            there = len(self._client.leaders([sink.topic]))
-            if there < sink.partitions:
-                raise SinkRefused(f"topic {sink.topic} has {there} partitions, not {sink.partitions}")
+            there = Counter(topic for topic, _ in self._client.leaders([*sink.counts]))
+            for topic, count in sink.counts.items():
+                if there[topic] < count:
+                    raise SinkRefused(f"topic {topic} has {there[topic]} partitions, not {count}")
             producer = self._client.init_producer_id(sink.name, sink.timeout_ms, transaction_version=version)
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION) if sink.marked else None
         marker = None if found is None else SinkMarker.read(*found)
-        if marker is not None and marker.partitions != sink.partitions:
-            raise SinkRefused(
-                f"sink {sink.name} writes to {marker.partitions} partitions since its first batch, not to "
-                f"{sink.partitions}: set partitions={marker.partitions}"
-            )
         if version < BUMPS_EPOCH:
             with self._asking():
                 # Now and not by the tasks: after an abort, adding them would begin another transaction.
-                self._client.add_partitions(producer, sink.topic, range(sink.partitions))
+                for topic, count in sink.counts.items():
+                    self._client.add_partitions(producer, topic, range(count))
                 if sink.marked:
                     self._client.add_group(producer, sink.group)
         return Attempt(producer, marker)
@@ -193,7 +227,7 @@ class SinkDriver:
                 self._leave(attempt)
                 return
             if sink.marked:
-                self._mark(attempt, SinkMarker(number + 1, batch.query, sink.partitions))
+                self._mark(attempt, SinkMarker(number + 1, batch.query, sink.partitions, sink.others))
             self._client.end(attempt.producer, commit=True)
 
     def keep(self, query: str) -> None:
@@ -207,7 +241,7 @@ class SinkDriver:
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION)
         if found is None or SinkMarker.read(*found).query != query:
             return
-        attempt = self.begin()
+        attempt = self._begin()
         with self._asking():
             if attempt.marker is None:
                 self._leave(attempt)
@@ -231,11 +265,12 @@ class SinkDriver:
             raise SinkRefused(f"sink {self.sink.name}: the tasks of batch {number} belong to different attempts")
         if reports[0].batch.number != number:
             raise SinkRefused(f"sink {self.sink.name}: tasks wrote batch {reports[0].batch.number}, not {number}")
-        writers = Counter(partition for report in reports for partition in report.counts)
-        shared = sorted(partition for partition, count in writers.items() if count > 1)
+        writers = Counter(place for report in reports for place in report.counts)
+        shared = sorted(place for place, count in writers.items() if count > 1)
         if shared:
+            topic, partition = shared[0]
             raise SinkRefused(
-                f"sink {self.sink.name}: more than one task wrote to partition {shared[0]} of {self.sink.topic}: "
+                f"sink {self.sink.name}: more than one task wrote to partition {partition} of {topic}: "
                 "repartition by the column of the partition, as exactly_once() does"
             )
 

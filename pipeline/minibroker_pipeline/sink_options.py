@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
     "partition": ("int",),
+    "topic": ("string",),
 }
 """Names and types, as Spark's own sink has them."""
 _NEEDED: Final = ("value", "partition")
@@ -26,9 +28,9 @@ _KNOWN: Final = frozenset(
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
 
-def check_columns(columns: Mapping[str, str]) -> None:
-    """columns: name → Spark's name of the type. Raises SinkRefused."""
-    for name in _NEEDED:
+def check_columns(columns: Mapping[str, str], topics: int = 1) -> None:
+    """columns: name → Spark's name of the type. topics: how many the sink writes to. Raises SinkRefused."""
+    for name in (*_NEEDED, *(["topic"] if topics > 1 else [])):
         if name not in columns:
             raise SinkRefused(f"{NAME}: the column {name} is missing")
     for name, kind in columns.items():
@@ -53,6 +55,7 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
     if compression not in Compression.__members__:
         known = ", ".join(codec.lower() for codec in Compression.__members__)
         raise SinkRefused(f"{NAME}: compression {given['compression']!r} is none of {known}")
+    topics, counts = _topics(given)
     try:
         for address in given["bootstrap"].split(","):
             parse_address(address.strip())
@@ -63,9 +66,10 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
         raise SinkRefused(f"{NAME}: {error}") from None
     sink = Sink(
         bootstrap=given["bootstrap"],
-        topic=given["topic"],
+        topic=topics[0],
         name=given["sink"],
-        partitions=_number(given, "partitions", 0, 0),
+        partitions=counts[0],
+        others=tuple(zip(topics[1:], counts[1:], strict=True)),
         security=security,
         job=given.get("jobid"),
         marked=streaming or "jobid" in given,
@@ -73,7 +77,20 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
         timeout_ms=_number(given, "transactionTimeoutMs", 300_000, 1),
         compression=Compression[compression],
     )
-    return sink if sink.partitions else sink.over(_partitions(sink))
+    return sink if all(counts) else sink.over(_partitions(sink))
+
+
+def _topics(given: Mapping[str, str]) -> tuple[list[str], list[int]]:
+    """The topics, and of each the number of partitions: 0 where the cluster is to be asked."""
+    topics = [name.strip() for name in given["topic"].split(",")]
+    if not all(topics) or len(set(topics)) < len(topics):
+        raise SinkRefused(f"{NAME}: topic={given['topic']}: expected different names, separated by commas")
+    texts = given.get("partitions", ",".join("0" for _ in topics)).split(",")
+    if len(texts) != len(topics):
+        raise SinkRefused(
+            f"{NAME}: partitions={given['partitions']}: expected a number for each of {len(topics)} topics"
+        )
+    return topics, [_number({"partitions": text.strip()}, "partitions", 0, 0) for text in texts]
 
 
 def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
@@ -85,6 +102,6 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int) -> in
     return int(text)
 
 
-def _partitions(sink: Sink) -> int:
+def _partitions(sink: Sink) -> dict[str, int]:
     with sink.client() as client, sink_errors(sink):
-        return len(client.leaders([sink.topic]))
+        return dict(Counter(topic for topic, _ in client.leaders([*sink.counts])))

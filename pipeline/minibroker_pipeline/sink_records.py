@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minibroker_pipeline.sink import SinkRefused
+from minibroker_pipeline.sink import Place, SinkRefused
 from minibroker_protocol.records.varints import encode_varint
 
 Numbers = npt.NDArray[np.int64]
@@ -34,25 +34,33 @@ class Records(NamedTuple):
     max_timestamp: int
 
 
-def by_partition(batch: Any, now_ms: int) -> Iterator[tuple[int, Any]]:
-    """(partition, its rows in their order) of a record batch with the columns of `sink_options.COLUMNS`.
+def by_partition(batch: Any, now_ms: int, topic: str, *, several: bool = False) -> Iterator[tuple[Place, Any]]:
+    """(topic and partition, its rows in their order) of a record batch with the columns of `sink_options.COLUMNS`.
 
     The rows have the columns key, value (binary), timestamp (ms, `now_ms` where there is none) and headers (encoded).
-    Raises SinkRefused for a row without a partition.
+    several: the column topic says where each row goes, and not `topic`. Raises SinkRefused for a row without a place.
     """
     if not batch.num_rows:
         return
-    partitions = batch.column("partition")
-    if partitions.null_count:
-        raise SinkRefused("the column partition is null in a row")
+    names = [topic]
+    places = np.zeros(batch.num_rows, np.int64)
+    if several:
+        encoded = _without_nulls(batch, "topic").cast(pa.string()).dictionary_encode()
+        names, places = encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64) << 32
+    places = places + np.asarray(_without_nulls(batch, "partition")).astype(np.int64)
     table = _columns(batch, now_ms)
-    found = np.asarray(partitions)
-    distinct = np.unique(found)
-    if len(distinct) == 1:
-        yield int(distinct[0]), table
-        return
-    for partition in distinct.tolist():
-        yield partition, table.take(pa.array(np.flatnonzero(found == partition)))
+    distinct = np.unique(places)
+    for place in distinct.tolist():
+        rows = table if len(distinct) == 1 else table.take(pa.array(np.flatnonzero(places == place)))
+        partition = (place + (1 << 31)) % (1 << 32) - (1 << 31)
+        yield (names[place - partition >> 32], partition), rows
+
+
+def _without_nulls(batch: Any, name: str) -> Any:
+    column = batch.column(name)
+    if column.null_count:
+        raise SinkRefused(f"the column {name} is null in a row")
+    return column
 
 
 def _columns(batch: Any, now_ms: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minibroker.client.transactional import Producer
-from minibroker_pipeline.sink import Attempt, MicroBatch, Sink, SinkRefused, Written, is_new, sink_errors
+from minibroker_pipeline.sink import Attempt, MicroBatch, Place, Sink, SinkRefused, Written, is_new, sink_errors
 from minibroker_pipeline.sink_records import Records, blocks, by_partition, encode
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import MAGIC, BatchHeader, assemble
@@ -42,8 +42,10 @@ def write_task(
     try:
         with sink_errors(sink):
             for found in rows:
-                for partition, those in by_partition(found, time.time_ns() // 1_000_000):
-                    appender.add(partition, those)
+                for place, those in by_partition(
+                    found, time.time_ns() // 1_000_000, sink.topic, several=bool(sink.others)
+                ):
+                    appender.add(place, those)
             appender.flush()
     finally:
         appender.close()
@@ -66,44 +68,48 @@ class Appender:
         self._producer = producer
         self._first = 1 + task_id % _FIRST_COUNTS
         self._client = sink.client()
-        self._waiting: dict[int, list[Any]] = {}
-        self._sizes: Counter[int] = Counter()
-        self.counts: Counter[int] = Counter()
+        self._partitions = sink.counts
+        self._waiting: dict[Place, list[Any]] = {}
+        self._sizes: Counter[Place] = Counter()
+        self.counts: Counter[Place] = Counter()
 
-    def add(self, partition: int, rows: Any) -> None:
-        if not 0 <= partition < self._sink.partitions:
-            raise SinkRefused(f"partition {partition} of {self._sink.topic}: there are {self._sink.partitions}")
-        self._waiting.setdefault(partition, []).append(rows)
-        self._sizes[partition] += rows.nbytes
-        if self._sizes[partition] > BATCH_BYTES:
-            self._append(partition)
+    def add(self, place: Place, rows: Any) -> None:
+        topic, partition = place
+        if topic not in self._partitions:
+            raise SinkRefused(f"topic {topic}: sink {self._sink.name} writes to {', '.join(self._partitions)}")
+        if not 0 <= partition < self._partitions[topic]:
+            raise SinkRefused(f"partition {partition} of {topic}: there are {self._partitions[topic]}")
+        self._waiting.setdefault(place, []).append(rows)
+        self._sizes[place] += rows.nbytes
+        if self._sizes[place] > BATCH_BYTES:
+            self._append(place)
 
     def flush(self) -> None:
-        for partition in sorted(self._waiting):
-            self._append(partition)
+        for place in sorted(self._waiting):
+            self._append(place)
 
-    def _append(self, partition: int) -> None:
-        rows = pa.concat_batches(self._waiting.pop(partition))
-        self._sizes[partition] = 0
-        new = not self.counts[partition]
-        end = self._client.end_offset(self._sink.topic, partition) if new else 0
+    def _append(self, place: Place) -> None:
+        rows = pa.concat_batches(self._waiting.pop(place))
+        self._sizes[place] = 0
+        new = not self.counts[place]
+        end = self._client.end_offset(*place) if new else 0
         for block in blocks(rows, BATCH_BYTES, self._first if new else None):
             records = encode(block)
-            data = bytes(self._batch(records, self.counts[partition]))
+            data = bytes(self._batch(records, self.counts[place]))
             try:
-                offset = self._client.produce(self._producer, self._sink.topic, partition, data)
+                offset = self._client.produce(self._producer, *place, data)
             except ApiError as error:
                 if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     raise
-                raise self._another_wrote(partition, f" ({error.code.name})") from error
+                raise self._another_wrote(place, f" ({error.code.name})") from error
             if offset < end:
-                raise self._another_wrote(partition)
-            self.counts[partition] += records.size
+                raise self._another_wrote(place)
+            self.counts[place] += records.size
 
-    def _another_wrote(self, partition: int, answer: str = "") -> SinkRefused:
+    def _another_wrote(self, place: Place, answer: str = "") -> SinkRefused:
         return SinkRefused(
-            f"sink {self._sink.name}: another task or attempt wrote to partition {partition} of "
-            f"{self._sink.topic}: repartition by the column of the partition, as exactly_once() does; after a "
+            f"sink {self._sink.name}: another task or attempt wrote to partition {place[1]} of "
+            f"{place[0]}: repartition by the column of the partition, as exactly_once() does; after a "
             f"stage that Spark ran again the whole batch must be tried again{answer}"
         )
 

@@ -30,6 +30,7 @@ from minibroker.rules.scan import CHECKSUMS, DEPTHS, HEADERS
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.listing import SPLIT_BYTES, list_directory
 from minibroker_pipeline.reading import read_part, read_records
+from minibroker_pipeline.session import register_source
 from minibroker_pipeline.tables import TABLES, batch_table, fault_batch, record_batches, table_of
 
 NAME = "kafka-segments"
@@ -261,7 +262,7 @@ def _narrowed(known: set[Any] | None, values: set[Any]) -> set[Any]:
 
 def register(spark: Any) -> None:
     """Makes the format `kafka-segments` known to a session."""
-    spark.dataSource.register(KafkaSegments)
+    register_source(spark, KafkaSegments)
 
 
 __all__ = ["NAME", "KafkaSegments", "SegmentReader", "register"]

@@ -20,11 +20,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming import StreamingQueryListener
 
+from minibroker_pipeline.murmur2 import positive_murmur2
+from minibroker_pipeline.session import register_source
 from minibroker_pipeline.sink import Attempt, MicroBatch, Sink, SinkDriver, SinkRefused, Written
 from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
 from minibroker_pipeline.sink_task import write_task
 
+MURMUR2: Final = "murmur2"
+SPARKS_HASH: Final = "hash"
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -37,7 +41,8 @@ class SinkMessage(WriterCommitMessage):
 
 
 class ExactlyOnce(DataSource):
-    """Columns: `value`, `partition` (int), and if wanted `key`, `headers` and `timestamp`. Options: `sink_options`."""
+    """Columns: `value`, `partition` (int), `topic` where there are several, and if wanted `key`, `headers` and
+    `timestamp`. Options: `sink_options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,14 +51,17 @@ class ExactlyOnce(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:
         if overwrite:
             raise SinkRefused(f"{NAME}: a topic cannot be overwritten: use the output mode append or update")
-        check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
-        return StreamWriter(sink_of(self.options, streaming=True))
+        return StreamWriter(self._sink(schema, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> TableWriter:
         if overwrite:
             raise SinkRefused(f"{NAME}: a topic cannot be overwritten: use the mode append")
-        check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
-        return TableWriter(sink_of(self.options, streaming=False))
+        return TableWriter(self._sink(schema, streaming=False))
+
+    def _sink(self, schema: Any, *, streaming: bool) -> Sink:
+        sink = sink_of(self.options, streaming=streaming)
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, len(sink.counts))
+        return sink
 
 
 class _Writer:
@@ -150,41 +158,61 @@ def keep_marker(spark: Any, options: Mapping[str, str]) -> None:
 
 def register(spark: Any) -> None:
     """Makes the format `kafka-exactly-once` known to a session."""
-    spark.dataSource.register(ExactlyOnce)
+    register_source(spark, ExactlyOnce)
 
 
-def exactly_once(df: Any, topic: str, *, bootstrap: str, sink: str, **options: Any) -> Any:
+def exactly_once(df: Any, topic: str | Sequence[str], *, bootstrap: str, sink: str, **options: Any) -> Any:
     """A writer of `df` to `topic`: of a stream a DataStreamWriter, for `.option("checkpointLocation", …).start()`; of a
     table a DataFrameWriter, for `.save()`.
 
-    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error. Without a column `partition` the
-    hash of the key decides, of the value where the key is null. sink: the name of the transactional id and of the group
-    that holds the marker, one for each query. options: as of the format; a dot in a name is `**{"kafka.…": …}`.
+    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error. topic: of several topics the
+    column `topic` names the one of a row; with one topic the column has no effect, as with Spark's own sink. Without a
+    column `partition` the hash of the key decides, as with Kafka's clients (`partitioner="murmur2"`) or as Spark's
+    `hash` (`partitioner="hash"`); of the value where the key is null. sink: the name of the transactional id and of the
+    group that holds the marker, one for each query. options: as of the format; a dot in a name is `**{"kafka.…": …}`.
     Raises SinkRefused.
     """
-    from pyspark.sql import functions as F
-
     if df.sparkSession.conf.get("spark.speculation", "false") == "true":
         raise SinkRefused(f"{NAME}: spark.speculation is on: a second copy of a task would fail the batch; turn it off")
+    partitioner = str(options.pop("partitioner", MURMUR2))
     named = {
         **{key: str(value) for key, value in options.items()},
         "bootstrap": bootstrap,
-        "topic": topic,
+        "topic": topic if isinstance(topic, str) else ",".join(topic),
         "sink": sink,
     }
-    count = sink_of(named, streaming=df.isStreaming).partitions
+    counts = sink_of(named, streaming=df.isStreaming).counts
     if "partition" not in df.columns:
-        decides = F.col("value")
-        if "key" in df.columns:
-            decides = F.coalesce(F.col("key").cast("binary"), F.col("value").cast("binary"))
-        df = df.withColumn("partition", F.pmod(F.hash(decides), F.lit(count)).cast("int"))
+        df = df.withColumn("partition", _partition_of(df.columns, counts, partitioner))
     columns = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    check_columns(columns)
+    check_columns(columns, len(counts))
+    place = ["topic", "partition"] if len(counts) > 1 else ["partition"]
     # The number keeps adaptive execution from making one task of it.
-    shared = df.select([name for name in COLUMNS if name in columns]).repartition(count, "partition")
+    shared = df.select([name for name in COLUMNS if name in columns]).repartition(sum(counts.values()), *place)
     register(df.sparkSession)
-    named["partitions"] = str(count)
+    named["partitions"] = ",".join(map(str, counts.values()))
     if df.isStreaming:
         keep_marker(df.sparkSession, named)
         return shared.writeStream.format(NAME).options(**named)
     return shared.write.format(NAME).options(**named).mode("append")
+
+
+def _partition_of(columns: Sequence[str], counts: Mapping[str, int], partitioner: str) -> Any:
+    """The column `partition` from key, value and topic."""
+    from pyspark.sql import functions as F
+
+    if partitioner not in (MURMUR2, SPARKS_HASH):
+        raise SinkRefused(f"{NAME}: partitioner {partitioner!r} is none of {MURMUR2}, {SPARKS_HASH}")
+    count = F.lit(next(iter(counts.values())))
+    if len(counts) > 1 and "topic" in columns:
+        of_topic = F.create_map(*(F.lit(item) for pair in counts.items() for item in pair))
+        # A row of an unknown topic is refused where it is written, with the topic's name.
+        count = F.coalesce(of_topic[F.col("topic")], F.lit(1))
+    value = F.col("value").cast("binary")
+    if "key" not in columns:
+        return F.pmod(F.hash(value), count).cast("int")
+    key = F.col("key").cast("binary")
+    if partitioner == SPARKS_HASH:
+        return F.pmod(F.hash(F.coalesce(key, value)), count).cast("int")
+    hashed = F.arrow_udf(positive_murmur2, "int")(key)
+    return F.when(key.isNull(), F.pmod(F.hash(value), count)).otherwise(hashed % count).cast("int")

@@ -27,6 +27,7 @@ from minibroker.rules.scan import control_rows
 from minibroker_pipeline.files import NotReadable, Part
 from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.reading import PlainRecord, records_of
+from minibroker_pipeline.session import register_source
 from minibroker_pipeline.source import pruned, wanted
 from minibroker_pipeline.stream_offsets import (
     OLD_FORM,
@@ -383,4 +384,4 @@ def _moved(offsets: Offsets, to: dict[Place, int]) -> Offsets:
 
 def register(spark: Any) -> None:
     """Makes the format `kafka-topics` known to a session."""
-    spark.dataSource.register(KafkaTopics)
+    register_source(spark, KafkaTopics)

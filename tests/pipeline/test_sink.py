@@ -33,6 +33,7 @@ from minibroker_pipeline.sink import (
 from minibroker_pipeline.sink_options import check_columns, sink_of
 from minibroker_pipeline.sink_records import blocks, by_partition, encode
 from minibroker_pipeline.sink_task import Appender
+from minibroker_protocol import messages as m
 from minibroker_protocol.records import Compression, Record
 from minibroker_protocol.records.build import encode_records
 
@@ -107,7 +108,7 @@ def test_a_batch_is_visible_once_it_is_committed(broker: Minibroker, sink: Sink)
     driver.commit(reports, 0)
     assert visible(broker, sink) == list(range(12))
     assert broker.committed(sink.group) == {(sink.topic, 0): 1}
-    assert [report.counts for report in reports] == [{0: 4, 2: 4}, {1: 4}]
+    assert [report.counts for report in reports] == [{(sink.topic, 0): 4, (sink.topic, 2): 4}, {(sink.topic, 1): 4}]
     run(sink, 1)
     assert visible(broker, sink) == list(range(24))
 
@@ -323,14 +324,110 @@ def test_which_batch_is_new(marker: SinkMarker | None, batch: MicroBatch, expect
         assert is_new(replace(settings, first_batch=batch.number), None, batch)
 
 
-def test_the_number_of_partitions_is_pinned(broker: Minibroker, sink: Sink) -> None:
-    run(replace(sink, partitions=3), 0)
-    for other, reason in ((2, "since its first batch"), (4, "has 3 partitions")):
-        with pytest.raises(SinkRefused, match=reason):
-            SinkDriver(replace(sink, partitions=other)).begin()
+def test_a_sink_goes_on_after_its_topic_got_partitions(
+    broker: Minibroker, sink: Sink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(sink, 0)
+    with pytest.raises(SinkRefused, match="has 3 partitions, not 4"):
+        SinkDriver(replace(sink, partitions=4)).begin()
+    abandoned = tasks(sink, SinkDriver(sink).begin(), 1)
+    kind = m.CreatePartitionsRequest
+    request = kind(
+        topics=[kind.CreatePartitionsTopic(name=sink.topic, count=4, assignments=None)],
+        timeout_ms=10_000,
+        validate_only=False,
+    )
+    with sink.client() as client:
+        assert client.ask(client.controller(), request, m.CreatePartitionsResponse, 3).results[0].error_code == 0
+    assert capsys.readouterr().err == ""
+    wider = replace(sink, partitions=4)
+    driver = SinkDriver(wider)
+    attempt = driver.begin()
+    said = f"sink {sink.name}: batch 1 is the first that is written to 4 partitions of {sink.topic}, 3 before"
+    assert said in capsys.readouterr().err
+    # The batch that was open when the number changed is laid out anew, and seen once.
+    reports = [write_task(wider, attempt, MicroBatch(QUERY, 1), 0, rows(12 + 3 * n, n, 3)) for n in range(4)]
+    driver.commit(reports, 1)
+    with pytest.raises(SinkRefused):
+        SinkDriver(sink).commit(abandoned, 1)
+    assert visible(broker, sink) == list(range(24))
+    driver.keep(QUERY)
+    SinkDriver(wider).begin()
+    assert capsys.readouterr().err == ""
     attempt = SinkDriver(sink).begin()
+    assert "batch 2 is the first that is written to 3 partitions" in capsys.readouterr().err
     with pytest.raises(SinkRefused, match="there are 3"):
-        write_task(sink, attempt, MicroBatch(QUERY, 1), 0, rows(0, 3))
+        write_task(sink, attempt, MicroBatch(QUERY, 2), 0, rows(0, 3))
+
+
+def test_several_topics_in_one_transaction(broker: Minibroker, sink: Sink) -> None:
+    more = f"{sink.topic}-more"
+    broker.state.create_topic(topic=more, partitions=5)
+    both = replace(sink, others=((more, 5),))
+
+    def sent(number: int) -> Any:
+        topics = [sink.topic, more, more, sink.topic]
+        columns = {
+            "topic": topics,
+            "partition": pa.array([2, 2, 4, 2], pa.int32()),
+            "value": [f"{number}{letter}" for letter in "abcd"],
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def seen() -> dict[tuple[str, int], list[bytes | None]]:
+        records = [
+            *broker.records(sink.topic, isolation="read_committed"),
+            *broker.records(more, isolation="read_committed"),
+        ]
+        places: dict[tuple[str, int], list[bytes | None]] = {}
+        for record in records:
+            places.setdefault((record.topic, record.partition), []).append(record.value)
+        return places
+
+    driver = SinkDriver(both)
+    for number in range(2):
+        report = write_task(both, driver.begin(), MicroBatch(QUERY, number), 0, sent(number))
+        assert report.counts == {(sink.topic, 2): 2, (more, 2): 1, (more, 4): 1}
+        assert all(len(values) == number * (1 + (place[0] == sink.topic)) for place, values in seen().items())
+        driver.commit([report], number)
+    place = sink.topic, 2
+    assert seen() == {place: [b"0a", b"0d", b"1a", b"1d"], (more, 2): [b"0b", b"1b"], (more, 4): [b"0c", b"1c"]}
+    attempt = driver.begin()
+    assert attempt.marker == SinkMarker(2, QUERY, 3, ((more, 5),))
+    with pytest.raises(SinkRefused, match=f"topic other: sink {sink.name} writes to {sink.topic}, {more}"):
+        other = pa.RecordBatch.from_pydict({"topic": ["other"], "partition": pa.array([0], pa.int32()), "value": ["x"]})
+        write_task(both, attempt, MicroBatch(QUERY, 2), 0, other)
+    two = [Written(attempt, MicroBatch(QUERY, 2), {(more, 4): 1})] * 2
+    with pytest.raises(SinkRefused, match=f"more than one task wrote to partition 4 of {more}"):
+        driver.commit(two, 2)
+
+
+def test_rows_of_several_topics() -> None:
+    columns = {
+        "topic": ["a", "b", "a", "b", "a"],
+        "partition": pa.array([1, 1, -1, 0, 1], pa.int32()),
+        "value": list("vwxyz"),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    places = {place: those.column("value").to_pylist() for place, those in by_partition(batch, 0, "a", several=True)}
+    assert places == {("a", 1): [b"v", b"z"], ("b", 1): [b"w"], ("a", -1): [b"x"], ("b", 0): [b"y"]}
+    # With one topic the column has no effect.
+    assert {place for place, _ in by_partition(batch, 0, "t")} == {("t", -1), ("t", 0), ("t", 1)}
+    nowhere = pa.RecordBatch.from_pydict({**columns, "topic": [None] * 5})
+    with pytest.raises(SinkRefused, match="the column topic is null in a row"):
+        list(by_partition(nowhere.cast(batch.schema), 0, "a", several=True))
+
+
+def test_a_refusal_keeps_its_class_where_spark_pickles() -> None:
+    """Spark hides other exceptions behind "Could not serialize object"."""
+    serializers = pytest.importorskip("pyspark.serializers")
+
+    class Refusing:
+        def __getstate__(self) -> object:
+            raise Fenced("sink s: a newer attempt has taken it over")
+
+    with pytest.raises(Fenced, match="a newer attempt"):
+        serializers.CloudPickleSerializer().dumps(Refusing())
 
 
 def test_what_is_refused_at_the_start(broker: Minibroker, sink: Sink) -> None:
@@ -369,7 +466,7 @@ def test_rows_of_an_arrow_batch() -> None:
         Record(0, -2, "é".encode(), b"v" * 70_000),
     ]
     bare = [Record(0, 5, b"k" * 200, None)]
-    found = dict(by_partition(pa.RecordBatch.from_pydict(columns), 5))
+    found = {place[1]: those for place, those in by_partition(pa.RecordBatch.from_pydict(columns), 5, "t")}
     assert [*found] == [0, 1]
     for partition, expected in ((0, bare), (1, full)):
         base = expected[0].timestamp
@@ -377,7 +474,11 @@ def test_rows_of_an_arrow_batch() -> None:
         largest = max(record.timestamp for record in expected)
         assert encode(found[partition]) == (payload, len(expected), base, largest)
     with pytest.raises(SinkRefused, match="partition is null"):
-        list(by_partition(pa.RecordBatch.from_pydict({"partition": pa.array([None], pa.int32()), "value": ["a"]}), 0))
+        list(
+            by_partition(
+                pa.RecordBatch.from_pydict({"partition": pa.array([None], pa.int32()), "value": ["a"]}), 0, "t"
+            )
+        )
 
 
 @given(
@@ -406,7 +507,7 @@ def test_columns_give_the_bytes_of_records(found: list[Any], skip: int, most: in
         ),
     }
     skip %= len(found)  # a slice of a larger batch has the same buffers
-    ((_, those),) = by_partition(pa.RecordBatch.from_pydict(columns).slice(skip), 0)
+    ((_, those),) = by_partition(pa.RecordBatch.from_pydict(columns).slice(skip), 0, "t")
     expected = [Record(0, time, key, value, headers) for key, value, time, headers in found[skip:]]
     cut = list(blocks(those, most, 7))
     assert len(cut[0]) <= 7
@@ -448,7 +549,7 @@ COLUMNS = {"value": "string", "partition": "int"}
     [
         ({"value": "string"}, "column partition is missing"),
         ({"partition": "int"}, "column value is missing"),
-        ({**COLUMNS, "topic": "string"}, "column topic: there are only key, value"),
+        ({**COLUMNS, "offset": "bigint"}, "column offset: there are only key, value"),
         ({**COLUMNS, "key": "int"}, "key is int, not string or binary"),
     ],
 )

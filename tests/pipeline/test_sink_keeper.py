@@ -110,8 +110,8 @@ def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink, mo
     report = write_task(sink, attempt, MicroBatch(QUERY, 1), 0, 0, [rows])
     SinkDriver(sink).commit([report], 1)  # nothing has fenced it
     begun: list[Any] = []
-    begin = SinkDriver.begin
-    monkeypatch.setattr(SinkDriver, "begin", lambda driver: begun.append(driver) or begin(driver))
+    begin = SinkDriver._begin
+    monkeypatch.setattr(SinkDriver, "_begin", lambda driver: begun.append(driver) or begin(driver))
     for minutes in (59, 2, 1):
         broker.clock.advance(minutes=minutes)
         kept.idle(QUERY)

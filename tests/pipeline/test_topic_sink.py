@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql.functions import lit  # noqa: E402
 
 from minibroker.faults import Error  # noqa: E402
 from minibroker.testing.embedded import Minibroker  # noqa: E402
@@ -165,6 +168,30 @@ def test_a_table_is_written_once_a_job(spark: Any, broker: Minibroker) -> None:
         options = {"bootstrap": broker.bootstrap_servers, "topic": "table", "sink": "t"}
         shared.write.format("kafka-exactly-once").options(**options).mode("append").save()
     assert len(values(broker, "table")) == 100
+
+
+def test_several_topics_with_the_partitions_of_kafka_s_producer(spark: Any, broker: Minibroker) -> None:
+    """From a thread of the user's, whose refusal names its class."""
+    for topic, partitions in (("one", 3), ("two", 7)):
+        broker.state.create_topic(topic=topic, partitions=partitions)
+    rows = spark.range(20).selectExpr("concat('key-', id) key", "'v' value", "if(id = 17, 'two', 'one') topic")
+    raised: list[BaseException] = []
+
+    def write(table: Any, job: str) -> None:
+        try:
+            exactly_once(table, ["one", "two"], bootstrap=broker.bootstrap_servers, sink="both", jobId=job).save()
+        except BaseException as error:
+            raised.append(error)
+
+    for table, job in ((rows, "first"), (rows, "first"), (rows.withColumn("topic", lit("three")), "second")):
+        thread = threading.Thread(target=write, args=(table, job))
+        thread.start()
+        thread.join()
+    assert len(raised) == 1, "\n".join(map(str, raised))
+    refused = raised[0]
+    assert "SinkRefused: topic three: sink both writes to one, two" in str(refused)
+    assert [(record.key, record.partition) for record in broker.records("two")] == [(b"key-17", 956945460 % 7)]
+    assert len(broker.records("one", isolation="read_committed")) == 19
 
 
 def test_speculation_is_refused_at_once(spark: Any, broker: Minibroker, monkeypatch: pytest.MonkeyPatch) -> None:
