@@ -63,9 +63,9 @@ class AuditFrames:
         self.run_time = datetime.now(UTC)
         self._runs = self._frame(of_kind(spread.read, LOG_ROWS).flatMap(runs_of), tables.RUNS)
         self._findings = spread.findings.persist()
-        self._found = self._frame(self._findings, tables.FINDINGS)
+        self._judged = self._frame(self._findings, tables.FINDINGS)
         self._transactions = self._frame(spread.transactions, tables.TRANSACTIONS)
-        self.findings = self._of_this_run(self._found)
+        self.findings = self._of_this_run(self._judged)
         self.transactions = self._of_this_run(self._transactions)
         self.producers = self._of_this_run(self._by_producer())
         self.partitions = self._of_this_run(self._by_partition())
@@ -138,7 +138,7 @@ class AuditFrames:
             F.count_distinct(F.when(F.col("producer_id") >= 0, F.col("producer_id"))).alias("producers"),
         )
         is_error = F.col("severity") == ERROR
-        findings = self._found.groupBy(which).agg(
+        findings = self._judged.groupBy(which).agg(
             F.count_if(is_error).alias("errors"), F.count_if(~is_error).alias("notices")
         )
         joined = ends.join(sums, which, "left").join(self._outcomes(which), which, "left")
@@ -175,8 +175,8 @@ class AuditFrames:
         return self._spark.createDataFrame(plain, from_arrow_schema(_AUDITS)).coalesce(1)
 
     def _severities(self) -> list[Any]:
-        found: list[Any] = self._found.groupBy("severity").count().collect()
-        return found
+        rows: list[Any] = self._judged.groupBy("severity").count().collect()
+        return rows
 
 
 def audit(

@@ -33,7 +33,7 @@ def plan_for(
     """The plan for a path or URI, or for the cluster at `bootstrap`. more: fields of Plan. Raises NotReadable and
     ValueError."""
     chosen: dict[str, Any] = {"topics": topics, "partitions": partitions, "compacted": compacted}
-    lineages = tuple(lineage_of(one, lineage_key, group) for one in lineage)
+    lineages = tuple(lineage_of(text, lineage_key, group) for text in lineage)
     files: Files | Topics
     if bootstrap is not None:
         files = Topics(bootstrap, security, settings_file, timeout_ms or TIMEOUT_MS)

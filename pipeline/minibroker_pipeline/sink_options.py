@@ -42,22 +42,22 @@ def check_columns(columns: Mapping[str, str], topics: int = 1) -> None:
 
 def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
     """Parse the options. Without `partitions` the topic's number is read from the cluster. Raises SinkRefused."""
-    given = {name.lower(): text for name, text in options.items()}
+    texts = {name.lower(): text for name, text in options.items()}
     for name in ("bootstrap", "topic", "sink"):
-        if not given.get(name):
+        if not texts.get(name):
             raise SinkRefused(f"{NAME}: the option {name} is needed")
-    for name in given.keys() - _KNOWN - _SPARKS:
+    for name in texts.keys() - _KNOWN - _SPARKS:
         if not name.startswith("kafka."):
             raise SinkRefused(f"{NAME}: option {name}: there are only {', '.join(sorted(_KNOWN))} and kafka.…")
-    if streaming and "jobid" in given:
+    if streaming and "jobid" in texts:
         raise SinkRefused(f"{NAME}: jobId is for tables: the batches of a stream have numbers")
-    compression = given.get("compression", "none").upper()
+    compression = texts.get("compression", "none").upper()
     if compression not in Compression.__members__:
         known = ", ".join(codec.lower() for codec in Compression.__members__)
-        raise SinkRefused(f"{NAME}: compression {given['compression']!r} is none of {known}")
-    topics, counts = _topics(given)
+        raise SinkRefused(f"{NAME}: compression {texts['compression']!r} is none of {known}")
+    topics, counts = _topics(texts)
     try:
-        for address in given["bootstrap"].split(","):
+        for address in texts["bootstrap"].split(","):
             parse_address(address.strip())
         security = Security.of(
             {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
@@ -65,36 +65,36 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
     except ValueError as error:
         raise SinkRefused(f"{NAME}: {error}") from None
     sink = Sink(
-        bootstrap=given["bootstrap"],
+        bootstrap=texts["bootstrap"],
         topic=topics[0],
-        name=given["sink"],
+        name=texts["sink"],
         partitions=counts[0],
         others=tuple(zip(topics[1:], counts[1:], strict=True)),
         security=security,
-        job=given.get("jobid"),
-        marked=streaming or "jobid" in given,
-        first_batch=_number(given, "firstBatch", 0, 0),
-        timeout_ms=_number(given, "transactionTimeoutMs", 300_000, 1),
+        job=texts.get("jobid"),
+        marked=streaming or "jobid" in texts,
+        first_batch=_number(texts, "firstBatch", 0, 0),
+        timeout_ms=_number(texts, "transactionTimeoutMs", 300_000, 1),
         compression=Compression[compression],
     )
     return sink if all(counts) else sink.over(_partitions(sink))
 
 
-def _topics(given: Mapping[str, str]) -> tuple[list[str], list[int]]:
+def _topics(texts: Mapping[str, str]) -> tuple[list[str], list[int]]:
     """The topics, and of each the number of partitions: 0 where the cluster is to be asked."""
-    topics = [name.strip() for name in given["topic"].split(",")]
+    topics = [name.strip() for name in texts["topic"].split(",")]
     if not all(topics) or len(set(topics)) < len(topics):
-        raise SinkRefused(f"{NAME}: topic={given['topic']}: expected different names, separated by commas")
-    texts = given.get("partitions", ",".join("0" for _ in topics)).split(",")
-    if len(texts) != len(topics):
+        raise SinkRefused(f"{NAME}: topic={texts['topic']}: expected different names, separated by commas")
+    numbers = texts.get("partitions", ",".join("0" for _ in topics)).split(",")
+    if len(numbers) != len(topics):
         raise SinkRefused(
-            f"{NAME}: partitions={given['partitions']}: expected a number for each of {len(topics)} topics"
+            f"{NAME}: partitions={texts['partitions']}: expected a number for each of {len(topics)} topics"
         )
-    return topics, [_number({"partitions": text.strip()}, "partitions", 0, 0) for text in texts]
+    return topics, [_number({"partitions": text.strip()}, "partitions", 0, 0) for text in numbers]
 
 
-def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
-    text = given.get(name.lower())
+def _number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = texts.get(name.lower())
     if text is None:
         return default
     if not text.isdigit() or int(text) < least:

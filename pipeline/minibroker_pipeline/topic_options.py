@@ -135,22 +135,22 @@ class TopicOptions:
 
 def topic_options(options: Mapping[str, str], *, streaming: bool) -> TopicOptions:
     """Parse the options, whose names may have any case. Raises ValueError, naming the option."""
-    given = _known(options, streaming=streaming)
-    choice = _Choices(given)
-    bootstrap = given.get("bootstrap")
+    texts = _known(options, streaming=streaming)
+    choice = _Choices(texts)
+    bootstrap = texts.get("bootstrap")
     if not bootstrap:
         raise ValueError(f"{NAME}: the option bootstrap, or kafka.bootstrap.servers, is needed")
-    settings = {name.removeprefix("kafka."): text for name, text in given.items() if name.startswith(_SECURITY)}
+    settings = {name.removeprefix("kafka."): text for name, text in texts.items() if name.startswith(_SECURITY)}
     least, most = choice.number("minOffsetsPerTrigger"), choice.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ValueError(f"{NAME}: minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
     isolations = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
     return TopicOptions(
         bootstrap=bootstrap,
-        subscription=_subscription(given),
+        subscription=_subscription(texts),
         isolation=isolations[choice.word("isolation", tuple(isolations))],
-        starting=_starting(given, choice, streaming=streaming),
-        ending=_bound(given, "ending", LATEST, {"latest": LATEST}, or_latest=True),
+        starting=_starting(texts, choice, streaming=streaming),
+        ending=_bound(texts, "ending", LATEST, {"latest": LATEST}, or_latest=True),
         fail_on_data_loss=choice.word("failOnDataLoss", ("true", "false")) == "true",
         include_headers=choice.word("includeHeaders", ("false", "true")) == "true",
         min_partitions=choice.number("minPartitions"),
@@ -160,7 +160,7 @@ def topic_options(options: Mapping[str, str], *, streaming: bool) -> TopicOption
         max_delay_ms=choice.duration("maxTriggerDelay", _FIFTEEN_MINUTES),
         timeout_ms=choice.number("timeoutMs") or TIMEOUT_MS,
         security=Security.of(settings),
-        client_id=given.get(_CLIENT_ID),
+        client_id=texts.get(_CLIENT_ID),
     )
 
 
@@ -168,7 +168,7 @@ def _known(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
     """The options by lower-case name, aliases replaced. Raises ValueError for one that there is not."""
     here = {name.lower() for name in (*_COMMON, *(_OF_STREAMS if streaming else _OF_TABLES))}
     elsewhere = {name.lower(): name for name in (*_OF_STREAMS, *_OF_TABLES)}
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for spelled, text in options.items():
         name = _ALIASES.get(spelled.lower(), spelled.lower())
         if name in _NOT_HERE:
@@ -181,26 +181,26 @@ def _known(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
                 f"{NAME}: option {spelled} is not there; there are {there}, kafka.security.protocol, kafka.sasl.… and "
                 "kafka.ssl.…"
             )
-        if given.setdefault(name, text) != text:
-            raise ValueError(f"{NAME}: {name} is set twice, under two names: {given[name]!r} and {text!r}")
-    return given
+        if texts.setdefault(name, text) != text:
+            raise ValueError(f"{NAME}: {name} is set twice, under two names: {texts[name]!r} and {text!r}")
+    return texts
 
 
 class _Choices:
-    """Values of options, each checked. given: by lower-case name."""
+    """Values of options, each checked. texts: by lower-case name."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
 
     def word(self, name: str, words: Sequence[str]) -> str:
         """In lower case, by default the first."""
-        text = self._given.get(name.lower(), words[0])
+        text = self._texts.get(name.lower(), words[0])
         if text.lower() not in words:
             raise ValueError(f"{NAME}: {name} {text!r} is none of {', '.join(words)}")
         return text.lower()
 
     def number(self, name: str) -> int | None:
-        text = self._given.get(name.lower())
+        text = self._texts.get(name.lower())
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal()) or not int(text):
@@ -209,7 +209,7 @@ class _Choices:
 
     def duration(self, name: str, default: int) -> int:
         """ms."""
-        text = self._given.get(name.lower())
+        text = self._texts.get(name.lower())
         if text is None:
             return default
         parts = re.fullmatch(r"(\d{1,15})\s*([a-z]+)", text.strip().lower(), re.ASCII)
@@ -218,12 +218,12 @@ class _Choices:
         return int(parts[1]) * _UNITS[parts[2]]
 
 
-def _subscription(given: Mapping[str, str]) -> Subscription:
-    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower())]
+def _subscription(texts: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if texts.get(name.lower())]
     if len(chosen) != 1:
         stated = " and ".join(chosen) if chosen else "none"
         raise ValueError(f"{NAME}: one of subscribe, subscribePattern and assign is needed, not {stated}")
-    text = given[chosen[0].lower()]
+    text = texts[chosen[0].lower()]
     if chosen[0] == "subscribePattern":
         try:
             re.compile(text)
@@ -239,28 +239,28 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     return Subscription(assigned=assigned)
 
 
-def _starting(given: Mapping[str, str], choice: _Choices, *, streaming: bool) -> Bound:
+def _starting(texts: Mapping[str, str], choice: _Choices, *, streaming: bool) -> Bound:
     or_latest = choice.word("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest"
     words = {"earliest": EARLIEST, "latest": LATEST}
-    bound = _bound(given, "starting", EARLIEST, words, or_latest=or_latest)
+    bound = _bound(texts, "starting", EARLIEST, words, or_latest=or_latest)
     offsets = (offset for partitions in bound.each.values() for offset in partitions.values())
     if not streaming and not bound.by_time and LATEST in (bound.everywhere, *offsets):
         raise ValueError(f"{NAME}: startingOffsets: latest, or -1, is for streams: a table would be empty")
     return bound
 
 
-def _bound(given: Mapping[str, str], side: str, default: int, words: Mapping[str, int], *, or_latest: bool) -> Bound:
+def _bound(texts: Mapping[str, str], side: str, default: int, words: Mapping[str, int], *, or_latest: bool) -> Bound:
     """Of the three options of a side, by Spark's precedence: one time, times by partition, offsets."""
     option = f"{side}Timestamp"
-    if (text := given.get(option.lower())) is not None:
+    if (text := texts.get(option.lower())) is not None:
         if not re.fullmatch(r"[0-9]{1,18}", text):
             raise ValueError(f"{NAME}: {option}={text}: expected milliseconds since 1970")
         return Bound(option, int(text), by_time=True, or_latest=or_latest)
     option = f"{side}OffsetsByTimestamp"
-    if (text := given.get(option.lower())) is not None:
+    if (text := texts.get(option.lower())) is not None:
         return Bound(option, each=_by_partition(option, text, least=0), by_time=True, or_latest=or_latest)
     option = f"{side}Offsets"
-    text = given.get(option.lower())
+    text = texts.get(option.lower())
     if text is None:
         return Bound(option, default)
     if text.lower() in words:
@@ -272,9 +272,9 @@ def _bound(given: Mapping[str, str], side: str, default: int, words: Mapping[str
 
 def _by_partition(option: str, text: str, *, least: int) -> dict[str, dict[int, int]]:
     example = '{"orders": {"0": 23, "1": 5}}'
-    found: dict[str, dict[int, int]] = {}
+    values: dict[str, dict[int, int]] = {}
     for topic, numbers in _json_object(option, text, dict, example).items():
-        found[topic] = {}
+        values[topic] = {}
         for partition, value in numbers.items():
             if (
                 not (partition.isascii() and partition.isdecimal())
@@ -282,8 +282,8 @@ def _by_partition(option: str, text: str, *, least: int) -> dict[str, dict[int, 
                 or not least <= value < 1 << 63
             ):
                 raise ValueError(f"{NAME}: {option}: {topic}: {partition!r}: {value!r}; expected as {example}")
-            found[topic][int(partition)] = value
-    return found
+            values[topic][int(partition)] = value
+    return values
 
 
 def _json_object(
