@@ -275,5 +275,5 @@ def test_the_step_that_starts_a_broker_starts_one(tmp_path: Path) -> None:
 
 
 def test_the_page_of_admin_tools_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "reference" / "admin-tools.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "results" / "admin-tools.md").read_text(encoding="utf-8")
     assert page == admin_tools.document(), "run: python tests/support admin_tools"

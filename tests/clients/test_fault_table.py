@@ -1,4 +1,4 @@
-"""Each action on each kind of request has the effect that docs/reference/fault-table.md says, on librdkafka.
+"""Each action on each kind of request has the effect that benchmarks/results/faults.md says, on librdkafka.
 
 All cells run at once, each with a client, a topic, a group and a transactional id of its own: they mostly wait.
 """

@@ -1,4 +1,4 @@
-"""All of Kafka's command-line tools against a broker with content; docs/reference/admin-tools.md has the results."""
+"""All of Kafka's command-line tools against a broker with content; results: benchmarks/results/admin-tools.md."""
 
 from __future__ import annotations
 

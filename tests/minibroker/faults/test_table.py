@@ -1,4 +1,4 @@
-"""Every cell of docs/reference/fault-table.md that says what is refused when a rule is set, and the page itself."""
+"""Every cell of benchmarks/results/faults.md that says what is refused when a rule is set, and the page itself."""
 
 from __future__ import annotations
 

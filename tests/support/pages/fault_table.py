@@ -1,6 +1,6 @@
 """Every action on every kind of request: what it is set to, what a client sees of it, and the tables of the docs.
 
-One source for the tests that show each cell with librdkafka and for docs/reference/fault-table.md; run it to write
+One source for the tests that show each cell with librdkafka and for benchmarks/results/faults.md; run it to write
 the page.
 """
 
@@ -32,7 +32,7 @@ from minibroker.faults.action_fields import When
 from minibroker.faults.facts import carried_by
 from minibroker.handlers.table import apis
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fault-table.md"
+PAGE = Path(__file__).parents[3] / "benchmarks" / "results" / "faults.md"
 WAIT_MS = 60
 """How long what is late is late."""
 
@@ -292,7 +292,7 @@ have no place."""
 
 
 def page() -> str:
-    """docs/reference/fault-table.md."""
+    """benchmarks/results/faults.md."""
     shown = changes()
     on_change = {
         change.name: {target.api: outcome(target, change) for target in TARGETS if (target, change) in shown}

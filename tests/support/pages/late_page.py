@@ -1,4 +1,4 @@
-"""Runs the client applications under the judge's preset kip890 and writes the table of docs/reference/late-requests.md.
+"""Runs the client applications under the preset kip890 of the judge, and writes benchmarks/results/late-requests.md.
 
 python tests/support late_page [CLIENT==VERSION …]
 
@@ -22,7 +22,7 @@ from judged_applications import command_of
 from minibroker_lab.museum.clients import ClientError
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "reference" / "late-requests.md"
+PAGE = ROOT / "benchmarks" / "results" / "late-requests.md"
 BEGIN, END = "<!-- begin late-requests -->", "<!-- end late-requests -->"
 SCRIPTS = ("late commit", "late abort", "late Produce")
 HEAD = ("client", *SCRIPTS, "measured")

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools at a broker with topics, groups, transactions and ACLs: docs/reference/admin-tools.md.
+"""Kafka's own command-line tools at a broker with topics, groups, transactions and ACLs, and the page of results.
 
 Each row of `ROWS` is one call. tests/jvm/test_admin_tools.py makes them all and holds the result against the row; run
 as a program, this prints the page.
@@ -357,7 +357,7 @@ What the others lack:
 
 
 def document() -> str:
-    """Contents of docs/reference/admin-tools.md."""
+    """Contents of benchmarks/results/admin-tools.md."""
     calls: dict[str, list[Row]] = {}
     for row in ROWS:
         calls.setdefault(row.tool, []).append(row)
