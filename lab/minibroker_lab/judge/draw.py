@@ -271,7 +271,8 @@ def _changed(random: Random, api: str, seen: Footprint) -> Fault | None:
     if api == "Produce":
         changes.append(_do("lose_producers", "before", topic="$topic", partition="$partition", cause="expiration"))
     if api == "Fetch":
-        changes.append(_do("append_aborted", "before", topic="$topic", partition="$partition"))
+        # The only failure that shows which isolation level an application reads its input with.
+        changes += 2 * [_do("append_aborted", "before", topic="$topic", partition="$partition")]
     if api in ("EndTxn", "AddPartitionsToTxn", "InitProducerId") and api in seen.transactional:
         changes.append(_do("move_coordinator", when, transactional_id="$transactional_id", to="$other_broker"))
     if api == "InitProducerId" and api in seen.transactional:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable
@@ -118,9 +119,14 @@ def test_a_search_kills_the_client_too() -> None:
 LOOP = Footprint([*CORE, "TxnOffsetCommit", "OffsetCommit"], {**NEW, "TxnOffsetCommit": 5, "OffsetCommit": 9}, NAMED)
 
 
+@functools.cache
+def files_of_loop() -> list[list[str]]:
+    return [as_toml(script).split("[[fault]]") for script in scripts(LOOP)]
+
+
 def share(*signs: str) -> float:
     """Of the scripts for an application that commits offsets, those with a failure that has all these in its file."""
-    files = [as_toml(script).split("[[fault]]") for script in scripts(LOOP)]
+    files = files_of_loop()
     return sum(any(all(sign in fault for sign in signs) for fault in every) for every in files) / len(files)
 
 
@@ -131,9 +137,7 @@ def test_a_search_draws_most_what_an_application_meets_on_its_exactly_once_path(
     assert share('"GROUP_AUTHORIZATION_FAILED"') > 0.02
     assert share('"EndTxn"', '"drop_reply"') > 0.01
     assert share("append_aborted") > 0.02
-    without = [draw(seed, Footprint(CORE, NEW, NAMED)) for seed in SEEDS]
-    fetches = sum('"Fetch"' in as_toml(script) for script in without) / len(without)
-    assert share('"Fetch"') > 1.5 * fetches
+    assert share('"Fetch"') > 0.13
 
 
 def planted(script: Script) -> Judged:
@@ -179,9 +183,11 @@ def options(tmp_path: Path, *more: str) -> list[str]:
 
 
 def first_seed(way: str) -> int:
-    """A seed whose script, for a client that only sends four Produce, has this action first."""
+    """A seed whose script, for a client that only sends four Produce, has this action only; not a silent one."""
     seen = Footprint(["Produce"] * 4, {"Produce": 12}, frozenset())
-    return next(n for n in itertools.count() if draw(n, seen).steps[0].rule["action"]["name"] == way)
+    steps = ((n, draw(n, seen).steps) for n in itertools.count())
+    actions = ((n, step.rule["action"]) for n, (step, *others) in steps if not others)
+    return next(n for n, action in actions if action["name"] == way and action.get("close", True))
 
 
 def test_a_client_that_sends_again_without_a_producer_id_is_found(
