@@ -2,6 +2,7 @@
 package main
 
 import (
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,12 +11,16 @@ import (
 var client *kgo.Client
 
 func open(identity string) (err error) {
-	own := struct{ RequestSeconds time.Duration }{10}
+	own := struct {
+		RequestSeconds time.Duration
+		RecordRetries  int
+	}{10, math.MaxInt32}
 	settings(&own)
 	options := []kgo.Opt{
 		kgo.SeedBrokers(servers),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0),
+		kgo.RecordRetries(own.RecordRetries),
 		kgo.RequestTimeoutOverhead(own.RequestSeconds * time.Second),
 	}
 	if identity != "" {
