@@ -9,19 +9,18 @@ them for every topic, and tools that show a topic expect them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from minibroker.config.types import ConfigKey, ConfigType, Scope
+from minibroker.kernel.package_data import package_text
 from minibroker.releases.semantics import FIELDS, KAFKA, TRANSACTION_VERSION_FIELD
 
 SEMANTICS_PREFIX = "minibroker.semantics."
 
 
 def _read() -> dict[str, dict[str, ConfigKey]]:
-    with open(os.path.join(os.path.dirname(__file__), "keys.json"), encoding="utf-8") as file:
-        table = json.load(file)
+    table = json.loads(package_text(__name__, "keys.json"))
     return {
         scope: {name: _key(Scope(scope), name, **row) for name, row in rows.items()} for scope, rows in table.items()
     }

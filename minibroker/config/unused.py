@@ -7,20 +7,19 @@ for the empty text), and `dynamic` where it may change while a broker runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from minibroker.config.types import ConfigKey, ConfigType
+from minibroker.kernel.package_data import package_text
 
 
 def _keys() -> Iterator[ConfigKey]:
-    with open(os.path.join(os.path.dirname(__file__), "unused.txt"), encoding="utf-8") as file:
-        for line in file:
-            name, kind, default, *dynamic = line.split()
-            text = "" if default == '""' else default
-            key = ConfigKey(name, ConfigType[kind], None, "Without effect here.", dynamic=bool(dynamic), effect=False)
-            yield key if default == "-" else key._replace(default=key.parse(text))
+    for line in package_text(__name__, "unused.txt").splitlines():
+        name, kind, default, *dynamic = line.split()
+        text = "" if default == '""' else default
+        key = ConfigKey(name, ConfigType[kind], None, "Without effect here.", dynamic=bool(dynamic), effect=False)
+        yield key if default == "-" else key._replace(default=key.parse(text))
 
 
 UNUSED_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in _keys()})

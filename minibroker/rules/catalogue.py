@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, NamedTuple
 
+from minibroker.kernel.package_data import package_text
 from minibroker.rules.rows import NONE, Finding, Log
 
 ERROR = "error"
@@ -30,8 +30,7 @@ class Rule(NamedTuple):
 
 def _read() -> dict[str, Rule]:
     """`catalogue.json`: the rules. Evidence is a text or the name of one that several share; remedies are names."""
-    with open(os.path.join(os.path.dirname(__file__), "catalogue.json"), encoding="utf-8") as file:
-        table = json.load(file)
+    table = json.loads(package_text(__name__, "catalogue.json"))
     shared, remedies = table["evidence"], table["remedies"]
     rules = {}
     for row in table["rules"]:
