@@ -55,9 +55,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def connect(
         self, loop: asyncio.AbstractEventLoop, addresses: Sequence[Address], tls: ssl.SSLContext | None
-    ) -> None:
+    ) -> asyncio.Task[None]:
         """Connect to the first of the addresses that takes a connection; what is sent meanwhile follows."""
         self._connecting = loop.create_task(self._connect(loop, addresses, tls))
+        return self._connecting
 
     async def _connect(
         self, loop: asyncio.AbstractEventLoop, addresses: Sequence[Address], tls: ssl.SSLContext | None
@@ -117,11 +118,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._end("the proxy stops", heard=False)
-
-    async def connected(self) -> None:
-        """Returns once it is known whether there is a connection."""
-        if self._connecting is not None:
-            await asyncio.wait([self._connecting])
 
     # -- asyncio's calls -----------------------------------------------------------------------------------------------
 

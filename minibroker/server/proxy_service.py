@@ -71,6 +71,7 @@ class ProxyService:
         self._next_port = options.port
         self._listening: list[asyncio.Task[None]] = []
         self._connections: set[UpstreamConnection] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.nodes = UpstreamNodes(options.upstream, self._open)
         self.dispatchers: list[ProxyDispatcher] = []
@@ -185,10 +186,11 @@ class ProxyService:
             await self._edge.stop_accepting()
             await self._edge.close()
             self._edge = None
-        connections = list(self._connections)
-        for connection in connections:
+        for connection in list(self._connections):
             connection.abort()
-        await asyncio.gather(*(connection.connected() for connection in connections))
+        for connecting in self._connecting:  # also of clients that have gone since
+            connecting.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         if self._record is not None:
             self._record.close()
             self._record = None
@@ -250,7 +252,9 @@ class ProxyService:
 
         connection = UpstreamConnection(self._scratch, ended)
         self._connections.add(connection)
-        connection.connect(edge.loop, self.nodes.candidates(node.key), self._tls)
+        connecting = connection.connect(edge.loop, self.nodes.candidates(node.key), self._tls)
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
         return connection
 
 

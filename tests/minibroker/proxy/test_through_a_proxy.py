@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from minibroker.client.connection import Connection
 from minibroker.client.security import Security
 from minibroker.faults import Error
 from minibroker.kernel.addresses import parse_address
+from minibroker.proxy.upstream_connection import UpstreamConnection
 from minibroker.server.proxy_service import ProxyService
 from minibroker_protocol import messages as m
+from minibroker_protocol.headers import encode_request
 
 GROUP = 0
 
@@ -149,6 +153,36 @@ def test_a_login_passes_and_tls_ends_here_and_begins_anew(mechanism: str, tmp_pa
         ClusterClient(proxy.bootstrap_servers, security=security) as client,
     ):
         assert client.brokers() == {1: ("127.0.0.1", proxy.nodes.ports[1])}
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stop_ends_connections_that_are_still_being_made(
+    leaves: bool, brokers: Minibroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gone = threading.Event(), threading.Event()
+    close = UpstreamConnection.close
+
+    def closed(self: UpstreamConnection) -> None:
+        close(self)
+        gone.set()
+
+    async def hang(self: UpstreamConnection, *_: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(UpstreamConnection, "_connect", hang)
+    monkeypatch.setattr(UpstreamConnection, "close", closed)
+    with running_proxy(brokers.bootstrap_servers) as proxy:
+        client = Connection(parse_address(proxy.bootstrap_servers), 5.0)
+        client.send_frame(encode_request(m.ApiVersionsRequest(), 0, 1, "app"))
+        begun.wait()
+        (connecting,) = proxy._connecting
+        if leaves:
+            client.close()
+            gone.wait()
+    client.close()
+    assert connecting.cancelled()
+    assert not proxy._connections
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
