@@ -51,34 +51,13 @@ class Rights:
             return onward(ctx, request)
 
         async def in_part(ctx: RequestContext, request: Any) -> Response | None:
-            others: list[Response] = []
-            left = True
-            for rule, fields in rules:
-                if isinstance(rule, RequestRight):
-                    for number, names in enumerate(parts(rule.asked(request))):
-                        if number:
-                            await STEPS
-                        error = rule.error(ctx, names)
-                        if error is not None:
-                            return await _refuse(api, ctx, request, error)
-                    continue
-                for field in fields:
-                    allowed: list[Any] = []
-                    rest: list[Any] = []
-                    for number, items in enumerate(parts(rule.items(ctx, request, field))):
-                        if number:
-                            await STEPS
-                        rule.split(ctx, request, items, allowed, rest)
-                    if rest:
-                        others.append(await _refuse_some(api, ctx, _with(request, field, rest), CODES[rule.kind]))
-                        request, left = _with(request, field, allowed), bool(allowed)
-            for one in also:
-                error = one.error(ctx, request)
-                if error is not None:
-                    return await _refuse(api, ctx, request, error)
+            checked = await _check(api, rules, also, ctx, request)
+            if isinstance(checked, Response):
+                return checked
+            request, served_items, others = checked
             if others and getattr(request, "acks", None) == 0:
                 raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
-            if not left:
+            if not served_items:
                 if served is None:
                     return _joined(others[0], others[1:])
                 ctx = replace(ctx, api_version=max(served.min_version, ctx.api_version))
@@ -92,6 +71,42 @@ class Rights:
             return _joined(answer, others)
 
         return handle
+
+
+async def _check(
+    api: Api,
+    rules: Sequence[tuple[RequestRight | ItemRight, Sequence[str]]],
+    also: Sequence[Also],
+    ctx: RequestContext,
+    request: Any,
+) -> Response | tuple[Any, bool, list[Response]]:
+    """The refusal of the whole request; or what is left of it, whether that has items, and the answers for the rest."""
+    others: list[Response] = []
+    has_items = True
+    for rule, fields in rules:
+        if isinstance(rule, RequestRight):
+            for number, names in enumerate(parts(rule.asked(request))):
+                if number:
+                    await STEPS
+                error = rule.error(ctx, names)
+                if error is not None:
+                    return await _refuse(api, ctx, request, error)
+            continue
+        for field in fields:
+            allowed: list[Any] = []
+            rest: list[Any] = []
+            for number, items in enumerate(parts(rule.items(ctx, request, field))):
+                if number:
+                    await STEPS
+                rule.split(ctx, request, items, allowed, rest)
+            if rest:
+                others.append(await _refuse_some(api, ctx, _with(request, field, rest), CODES[rule.kind]))
+                request, has_items = _with(request, field, allowed), bool(allowed)
+    for right in also:
+        error = right.error(ctx, request)
+        if error is not None:
+            return await _refuse(api, ctx, request, error)
+    return request, has_items, others
 
 
 def _with(request: Any, field: str, items: list[Any]) -> Any:
@@ -113,7 +128,7 @@ async def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) 
     answer: Response = await _refused(ctx, request, error.code, error.message)
     for rule in api.rights:
         if isinstance(rule, Refused) and rule.whole:
-            await rule.shape(ctx, request, answer)
+            await _shaped(rule, ctx, request, answer)
     return answer
 
 
@@ -124,8 +139,14 @@ async def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorC
         answer.error_code = ErrorCode.NONE
     for rule in api.rights:
         if isinstance(rule, Refused) and rule.part:
-            await rule.shape(ctx, request, answer)
+            await _shaped(rule, ctx, request, answer)
     return answer  # type: ignore[no-any-return]
+
+
+async def _shaped(rule: Refused, ctx: RequestContext, request: Any, answer: Response) -> None:
+    waited = rule.shape(ctx, request, answer)
+    if waited is not None:
+        await waited
 
 
 def _joined(answer: Response, others: Sequence[Response]) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import AT_A_TIME
 from minibroker.requests.auth_helper import authorize as may
 from minibroker.requests.context import RequestContext
@@ -176,9 +177,10 @@ class Shown(NamedTuple):
 
 class Refused(NamedTuple):
     """Where Kafka's refusal names less than the request, or something else. shape: (context, request, answer), changes
-    the answer for the refused part. whole, part: whether to call it for the whole request, for some items."""
+    the answer for the refused part, and returns what is to be waited for. whole, part: whether to call it for the whole
+    request, for some items."""
 
-    shape: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, None]]
+    shape: Callable[[RequestContext, Any, Any], Deferred[Any] | None]
     whole: bool = True
     part: bool = False
 

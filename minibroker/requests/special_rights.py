@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
 from minibroker.requests.auth_helper import authorize as may
 from minibroker.requests.context import RequestContext
@@ -21,6 +22,7 @@ from minibroker.requests.rights import (
     denied,
     topic_of,
 )
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Response
@@ -143,35 +145,35 @@ async def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
 
 
 def _empty(field: str) -> Refused:
-    async def shape(_: RequestContext, __: Any, answer: Any) -> None:
+    def shape(_: RequestContext, __: Any, answer: Any) -> None:
         setattr(answer, field, [])
 
     return Refused(shape)
 
 
-async def _offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
+def _offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
     if ctx.api_version >= _TOP_LEVEL_OFFSET_FETCH:
         answer.topics = []
         for group in answer.groups:
             group.topics = []
 
 
-async def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
+def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
     answer.entries = None
 
 
-async def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
+def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
     kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     answer.results = [
         kind(user="", error_code=answer.error_code, error_message=answer.error_message) for _ in request.users or []
     ]
 
 
-async def _each_user_once(_: RequestContext, __: Any, answer: Any) -> None:
+def _each_user_once(_: RequestContext, __: Any, answer: Any) -> None:
     answer.results = list({result.user: result for result in answer.results}.values())
 
 
-async def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
+def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
     topic, partition = (
         m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
         m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment,
@@ -188,17 +190,21 @@ async def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> Non
     ]
 
 
-async def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
+def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
     answer.member_epoch = answer.heartbeat_interval_ms = 0
 
 
-async def _known_names(ctx: RequestContext, _: Any, answer: Any) -> None:
+def _known_names(ctx: RequestContext, _: Any, answer: Any) -> Deferred[Any] | None:
     """The name of a topic requested by id is only for clients that may describe it."""
-    for topic in answer.responses:
-        await STEP
-        name = ctx.broker.image.topic_names.get(topic.topic_id)
-        if name is not None and may(ctx, DESCRIBE, TOPIC, name):
-            topic.name = name
+
+    def name(topics: Sequence[Any]) -> None:
+        for topic in topics:
+            known = ctx.broker.image.topic_names.get(topic.topic_id)
+            if known is not None and may(ctx, DESCRIBE, TOPIC, known):
+                topic.name = known
+
+    named = in_slices(ctx, answer.responses, name, lambda: None)
+    return named if isinstance(named, Deferred) else None
 
 
 IDEMPOTENT = Also(_may_be_idempotent)
