@@ -38,7 +38,7 @@ _AGAIN_SECONDS = 0.01
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asks the process to end. A KeyboardInterrupt, so that a library does what it does on Ctrl-C."""
+    """A signal asks the process to end. A KeyboardInterrupt, so that libraries clean up as on Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -98,7 +98,8 @@ class _Signals:
         raise Interrupted(self._signal)
 
     def _unraisable(self, unraisable: Any) -> None:
-        """Raised where Python lets nothing through, such as in a callback of the collector: again, a little later."""
+        """An Interrupted that Python cannot propagate, such as one in a callback of the collector, is raised again a
+        little later."""
         if not isinstance(unraisable.exc_value, Interrupted):
             sys.__unraisablehook__(unraisable)
             return
@@ -113,7 +114,7 @@ _SIGNALS = _Signals()
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A signal that comes inside unwinds the command at the end of the block: what began there has a name by then."""
+    """A signal inside the block unwinds the command at its end, when every started resource has an owner."""
     _SIGNALS.postpone()
     try:
         yield

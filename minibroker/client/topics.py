@@ -1,8 +1,7 @@
 """Batches and offsets of topics, read over a blocking connection as a consumer reads them.
 
-A busy cluster is waited for: quotas, elections, a leader that has died and is not yet replaced. What waiting cannot
-bring back is an error of its own: a topic that was deleted and made again, records that retention deleted, and a log
-that was truncated.
+A busy cluster is waited for: quotas, elections, a leader that has died and is not yet replaced. Losses that waiting
+cannot repair have their own error: a recreated topic, records that retention deleted, a truncated log.
 """
 
 from __future__ import annotations

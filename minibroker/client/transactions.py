@@ -27,7 +27,7 @@ class TransactionsClient(TransactionalClient):
 
     client_id = "minibroker-transactions"
     patience = 5.0
-    old_end_txn = 3  # brokers before 3.8 know no other
+    old_end_txn = 3  # the newest version of brokers before 3.8
 
     def list_transactions(
         self,

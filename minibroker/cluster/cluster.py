@@ -328,8 +328,8 @@ class Cluster:
         return tuple(self._nodes.values())
 
     def stop(self, *, keep: bool = True) -> None:
-        """Close every broker cleanly, then the controller. Without `keep` nothing is written, as it is never read:
-        a test that wrote to thousands of partitions would wait for it."""
+        """Close every broker cleanly, then the controller. Without `keep` nothing is written, because nothing will read
+        it: a test that wrote to thousands of partitions would wait for it."""
         self._operations.stopped = True
         for timer in (self._balancing, self._sessions):
             if timer is not None:

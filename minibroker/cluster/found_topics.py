@@ -122,7 +122,7 @@ class _Placement:
     def __init__(
         self, directories: Sequence[DataDirectory], here: _Found, about: KraftTopic | None, *, own: bool
     ) -> None:
-        """own: the directories are minibroker's, which makes a partition's at its first record."""
+        """own: the directories are minibroker's, which creates a partition's directory with its first record."""
         self._directories = {directory.node_id: directory for directory in directories}
         self._own = own
         self._epoch = max(here.epoch + 2, about.next_leader_epoch if about is not None else 0)
@@ -184,7 +184,7 @@ def _absent(image: MetadataImage) -> list[tuple[str, PartitionImage]]:
 
 
 def report_absent(state: ControllerState, directories: Sequence[DataDirectory]) -> None:
-    """One line that counts the partitions that are not here."""
+    """One warning with the number of partitions that are elsewhere."""
     absent = _absent(state.image)
     if not absent:
         return

@@ -19,7 +19,7 @@ _TOPICS: dict[CoordinatorType, str] = {"transaction": TRANSACTION_STATE_TOPIC, "
 
 
 class Metadata(Protocol):
-    """What these operations see of a cluster."""
+    """The part of a cluster that these operations use."""
 
     @property
     def controller(self) -> Controller:

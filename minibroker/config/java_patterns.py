@@ -121,7 +121,7 @@ def _unquoted(text: str) -> list[str]:
         if c == "\\" and following == ("E" if quoted else "Q"):
             quoted = not quoted
             at += 1
-            if quoted and text[at : at + 1] in _DIGITS:  # no part of an escape before it
+            if quoted and text[at : at + 1] in _DIGITS:  # not part of an escape before it
                 made += "\\x3"
         elif quoted:
             made += c if not c.isascii() or c in _LETTERS or c in _DIGITS else f"\\{c}"

@@ -85,8 +85,8 @@ class Exchange:
 
 
 class Controlled(Suggesting):
-    """A test broker, in this process or elsewhere: its three groups of commands, and what it stores, for the assertions
-    of a test. Each method also exists for coroutines, as ``…_async``."""
+    """A test broker, in this process or elsewhere: its three groups of commands, and its records, offsets and
+    transactions for assertions. Each method also exists for coroutines, as ``…_async``."""
 
     @property
     def control(self) -> Control:

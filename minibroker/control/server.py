@@ -86,7 +86,7 @@ class ControlServer:
 
     @property
     def page_url(self) -> str:
-        """Where this machine's browsers find the live page; "" without."""
+        """The live page's address for browsers on this machine; "" without a page."""
         host, port = self.address
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return "" if self.page is None else f"http://{format_address(host, port)}{_PAGE}/"

@@ -246,7 +246,7 @@ def _key(kind: int, name: str) -> ConfigKey | None:
 
 
 def _list_changed(key: ConfigKey, current: Mapping[str, str], value: str, operation: AlterConfigOpType) -> str:
-    """The list after an operation on the current text, or on the key's default: what the start gave does not count."""
+    """The list after an operation on the current text, or on the key's default: settings of the start do not count."""
     text = current[key.name] if key.name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
     if operation is AlterConfigOpType.APPEND:

@@ -1,7 +1,7 @@
 """Producer ids from blocks that the controller hands out (Kafka's RPCProducerIdManager and ProducerIdsBlock).
 
-A broker takes ids from its current block and asks for the next one when most of it is used. What is left of a block at
-a restart is never given out.
+A broker takes ids from its current block and asks for the next one when most of it is used. After a restart the rest of
+a block is never handed out.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Action:
         return True
 
     def problem(self, api: Api) -> str | None:
-        """Why this cannot be done to requests of `api`, or None."""
+        """Why the action does not apply to requests of `api`, or None."""
         return None
 
     @abstractmethod

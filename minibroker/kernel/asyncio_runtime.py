@@ -43,7 +43,7 @@ class LoopTimers:
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
         if delay_ms <= 0:
-            # Before what arrives meanwhile: call_later would let a request that is read first overtake it.
+            # Before requests that arrive in the meantime: with call_later they would overtake it.
             return self._loop.call_soon(self._fire, callback)
         return self._loop.call_later(delay_ms / 1000, self._fire, callback)
 

@@ -82,7 +82,7 @@ class Computing:
         return work.future
 
     def close(self) -> None:
-        """End what is under way at its next report to the pace, let the rest fail, and end the thread."""
+        """End the running work at its next report to the pace, fail the queued work, and end the thread."""
         self.ended = True
         self._pool.shutdown(wait=True)
 
@@ -142,7 +142,8 @@ class Computing:
 
 
 class _Pace:
-    """The `Pace` of a work: ends it if it is not wanted or too long, and lets the loop and others have their turns."""
+    """The `Pace` of one piece of work: ends it if it is not wanted or takes too long, and yields to the loop and to
+    other work."""
 
     most_bytes: int | None = None
 

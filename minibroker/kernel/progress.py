@@ -29,7 +29,7 @@ class ProgressLine:
         self.say(f"{what}: {done * 100 // max(total, 1)} % of {total / 1e6:.1f} MB")
 
     def say(self, text: str) -> None:
-        """Any words that fit on a line."""
+        """Show any text that fits on a line."""
         now = self._clock()
         if now < self._next:
             return

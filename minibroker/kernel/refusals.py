@@ -1,6 +1,6 @@
 """Why requests were refused: the expected value, the received one, and the rule; kept for later queries.
 
-Most APIs have room for a code only. The reason is logged at debug level under this module's name, and the last ones
+Most APIs have room for a code only. The reason is logged at debug level under this module's name, and the latest ones
 are kept.
 """
 

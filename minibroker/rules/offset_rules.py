@@ -46,7 +46,7 @@ def final_offsets(
 def judge_committed_offsets(
     commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction], ends: Mapping[tuple[str, int], int]
 ) -> list[r.Finding]:
-    """Groups' offsets, as they stand in the end, that lie past the end of their partition.
+    """The last committed offsets of groups that lie past the end of their partition.
 
     `ends`: (topic, partition) -> end offset, of the partitions in the data.
     """

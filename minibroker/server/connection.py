@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._read_paused = False
         self.active = True
-        self.held = 0  # bytes of an answer that is made in turns
+        self.held = 0  # bytes of an answer that is written in several turns
         self.idle_ticks = 0
         self.received_at = -1  # bytes of its large request at the last look; -1: it had none
         self.unread_at = -1  # what was unsent at the last look

@@ -252,8 +252,8 @@ class Edge:
         )
 
     def answer_room(self) -> int | None:
-        """Bytes that answers may still take until clients have read some; None for no limit. Clients that read nothing
-        while there is no room are closed."""
+        """Bytes left for unread answers; None for no limit. Clients that read nothing while there is no room are
+        closed."""
         if self.limits.queued_max_response_bytes < 0:
             return None
         room = self._answer_room()

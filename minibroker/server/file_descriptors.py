@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # accepted and not yet refused.
 _SPARE = 64
 _FEWEST_CONNECTIONS = 8
-# After a connection was closed its handle comes back with a later turn of the loop.
+# A closed connection's handle is free only in a later turn of the loop.
 _REFILL_SECONDS = 0.1
 
 

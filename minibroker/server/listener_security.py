@@ -28,7 +28,7 @@ class ListenerSecurity(NamedTuple):
     max_receive_bytes: int = _UNLIMITED
 
     def max_frame_bytes(self, largest: int) -> int:
-        """The largest request of a new connection; `largest`: of one that may do everything."""
+        """The largest request of a new connection; `largest`: that of an authenticated one."""
         return largest if self.mechanisms is None or self.max_receive_bytes == _UNLIMITED else self.max_receive_bytes
 
     def dispatch_of(self, connection: Authenticated, dispatch: Dispatch) -> Dispatch:

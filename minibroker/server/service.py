@@ -322,7 +322,7 @@ class Service:
             self._commands.close()
             self._commands = None
         if self.cluster is not None:
-            for node_id in self.cluster.paused_brokers:  # or it could not shut down
+            for node_id in self.cluster.paused_brokers:  # otherwise it could not shut down
                 self.cluster.resume_broker(node_id)
         if self.control is not None:
             self.control.close()

@@ -6,7 +6,7 @@ from minibroker.config.types import ConfigError
 
 
 def check_topic(name: str, partitions: int) -> None:
-    """Raises ConfigError for what cannot be a topic's name or number of partitions."""
+    """Raises ConfigError for an invalid topic name or number of partitions."""
     from minibroker.controller.topics import check_topic_name
     from minibroker_protocol.errors import ApiError
 

@@ -44,7 +44,7 @@ def write_reports(
         text = makers[kind]()
         try:
             _write_whole(output_path(path), text)
-        except OSError as error:  # of a full disk it does not say which file it was
+        except OSError as error:  # the error of a full disk does not name the file
             error.filename = str(path)
             raise
         written.append(path)

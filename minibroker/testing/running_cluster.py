@@ -164,7 +164,7 @@ class LocalCaller:
     """Runs commands of a broker in this process; usable from any thread but the broker's own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
-        # Without an end of its own: a command that waits has one.
+        # No timeout here: commands that wait have their own.
         self._running = RunningCluster(loop, service, timeout=None)
         self._service = service
 

@@ -21,7 +21,7 @@ def foreign_protocol(size: int) -> str:
 
 
 class FrameSplitter:
-    """Takes a stream in pieces of any size and gives its frames, without their size prefix.
+    """Splits a stream that arrives in pieces of any size into frames, without their size prefix.
 
     ``max_size`` is the largest frame accepted, in bytes (Kafka's socket.request.max.bytes). No more than a frame's
     bytes that have arrived are held in memory.

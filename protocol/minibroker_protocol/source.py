@@ -75,7 +75,7 @@ class Source:
         return name
 
     def array_packer(self, letter: str, what: str) -> str:
-        """An expression for the packer or unpacker of ``n`` values; a short array finds its own ready-made."""
+        """An expression for the packer or unpacker of ``n`` values; short arrays use a cached one."""
         name = f"{what}_array_{letter}".replace("?", "z")
         method = "pack" if what == "pack" else "unpack_from"
         if name not in self.names:

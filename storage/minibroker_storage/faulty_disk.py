@@ -187,7 +187,7 @@ class FaultyDisk:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def call(self, what: str, path: str) -> None:
-        """Counts a changing call and makes it fail if it is the chosen one."""
+        """Count a call that changes the disk, and make it fail if it is the chosen one."""
         self.calls += 1
         self.history.append(f"{self.calls} {what} {path}")
         refusal = self.refuses(what, path)

@@ -264,7 +264,7 @@ class OsDisk:
                     raise StorageError.of(error, path) from error
 
     def keep_spare(self) -> None:
-        """Keep one spare handle for when the process has none left; does nothing if there is one."""
+        """Keep one spare handle for when the process runs out of them; does nothing if there is one."""
         with self._lock, contextlib.suppress(OSError):
             if self._spare is None:
                 self._spare = os.open(self.root, os.O_RDONLY) if sys.platform != "win32" else None

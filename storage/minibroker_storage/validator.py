@@ -445,7 +445,7 @@ def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: Lo
     code = ErrorCode.INVALID_RECORD
     bad_times = _bad_timestamps(walk, header, now_ms, config)
     for index, text in bad_times:
-        if index not in errors:  # Kafka looks at the key first and names a record once
+        if index not in errors:  # Kafka checks the key first and names a record once
             errors[index] = text
             code = ErrorCode.INVALID_TIMESTAMP
     if not errors:

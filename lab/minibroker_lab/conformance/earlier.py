@@ -115,7 +115,7 @@ def _outcome(row: Mapping[str, Any]) -> Status:
 
 
 def _as_heavy(row: Mapping[str, Any], now: Result) -> bool:
-    """Whether it failed then, with no lighter a breach where both have one."""
+    """Whether it failed then too, and with a breach at least as heavy where both have one."""
     weight = row.get("weight")
     return _outcome(row) in BAD and not (weight and now.weight and not Weight(weight).at_least(now.weight))
 

@@ -1,4 +1,4 @@
-"""How long a step waits: its whole time at first, a short one for what has failed in the same way before."""
+"""How long a step waits: the whole time at first, a short one after the same failure."""
 
 from __future__ import annotations
 

@@ -522,7 +522,7 @@ class ScenarioRun:
         self._differs(step, list(zip(said, breaches, strict=True)), goes=goes)
 
     def _differs(self, step: Step, differences: list[tuple[str, Breach]], *, goes: bool) -> None:
-        """Raises Differs unless the scenario goes on: of the set-up all that matters then is where it led to."""
+        """Raises Differs unless the scenario can continue: of the set-up only the resulting state matters."""
         if not goes and (step.set_up or not self.options.keep_going):
             breach = heaviest(its for _, its in differences)
             raise Differs(next(text for text, its in differences if its is breach), breach)

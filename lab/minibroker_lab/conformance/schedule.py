@@ -26,8 +26,8 @@ def run_all(
     no client sends: what ends a broker leaves nothing unasked then.
 
     After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
-    and another run, one after the other, tell which it was. Without `start` all of those fail, and what was not begun
-    is not run.
+    and another run, one after the other, tell which it was. Without `start` all of those fail, and the remaining
+    scenarios are not run.
     """
     malformed = [run for run in runs if phase(run.scenario) is Phase.MALFORMED]
     others = [run for run in runs if run not in malformed]

@@ -1,9 +1,10 @@
 """How much a difference from the expected answer weighs, decided in one place from what was asked and what came back.
 
-A code weighs by what a client does with it. Kafka's exception classes say that: retriable, abortable, recoverable by
-the application (KIP-1050), and the rest. Within a class codes may be mixed up without harm; another class makes the
-client act otherwise. A success in place of a refusal lets somebody write who must not, or is no matter, by API and
-code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before all of this.
+The weight of an error code follows from the client's reaction to it. Kafka's exception classes say that: retriable,
+abortable, recoverable by the application (KIP-1050), and the rest. Within a class codes may be mixed up without harm;
+another class makes the client act otherwise. A success in place of a refusal lets somebody write who must not, or is no
+matter, by API and code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before all
+of this.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ def goes_on(difference: Difference, breach: Breach) -> bool:
 
 
 def never_became(difference: Difference) -> Breach:
-    """Of a field that was asked for until the client's patience ended: who reads waits for ever."""
+    """Of a field that never got the expected value within the time limit: a reader would wait for ever."""
     breach = weigh(difference)
     return RECOVERY if breach.weight.light and difference.api in _CLIENTS_PATH else breach
 
@@ -266,7 +267,7 @@ def possible(api: str, path: str, expected: Any, request: Mapping[str, Any], *, 
 
 
 def batch_key(options: Mapping[str, Any]) -> str:
-    """What tells a batch that a step sends from those of other steps; "" where it sends none."""
+    """Identifies the batch that a step sends among those of other steps; "" where it sends none."""
     batch = options.get("batch")
     return json.dumps([options.get("at"), *(batch.get(key) for key in ("pid", "epoch", "seq"))]) if batch else ""
 
@@ -341,7 +342,7 @@ def _of_code(difference: Difference, expected: str, got: str) -> Breach:
 
 
 def _kind(name: str) -> str:
-    """What a client does with a code."""
+    """A client's reaction to an error code."""
     if name in _RECOVERABLE:
         return "begin again"
     if name == "TRANSACTION_ABORTABLE":

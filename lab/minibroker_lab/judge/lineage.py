@@ -31,7 +31,7 @@ class Lineage(NamedTuple):
 
     def _values(self, record: Record) -> list[str]:
         keys = [text_of(bytes_of(value)) for value in _values(self.key, record)]
-        # A record without a key or value is one too: as many are in the output as in the input.
+        # A missing key or value counts as one: the output must have as many such records as the input.
         return keys or ([""] if self.key in ("key", "value") else [])
 
 

@@ -34,7 +34,7 @@ class SimulatedNetwork:
         self._conditions = conditions
         self._tell = tell
         self._strayed = strayed
-        #: Told of each request that will arrive after its sender gave it up.
+        #: Called with each request that will arrive after its sender gave it up.
         self.delayed: Callable[[Request], None] = lambda request: None
         #: Told of each request that a node takes up.
         self.watch: Callable[[int, Request], None] = lambda node_id, request: None

@@ -50,7 +50,7 @@ class Batch:
     records: list[Record]
     sequence: int
     attempts: int = 0
-    #: Why it was refused, the last time that it was.
+    #: The reason of the last refusal.
     reason: str = ""
 
 

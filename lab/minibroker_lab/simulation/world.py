@@ -111,7 +111,7 @@ class World:
         self.nemesis = Nemesis(self)
 
     def make_cluster(self) -> Cluster:
-        """The brokers and their controller on the disks there are."""
+        """Start the brokers and their controller on the present disks."""
         cluster = Cluster(
             Settings(self.plan.config()),
             self.plan.rules,

@@ -429,9 +429,9 @@ def decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
 
 
 def each_delta(data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> Iterator[tuple[int, int, int, int]]:
-    """(timestamp delta in ms, offset delta, begin, end) of every record in a decompressed payload; begin..end is what
-    follows the deltas, which is not looked at. Raises InvalidRecords for sizes that do not add up, TakesLong where
-    `pace` ends it."""
+    """(timestamp delta in ms, offset delta, begin, end) of every record in a decompressed payload; begin..end is the
+    rest of the record, which is not decoded. Raises InvalidRecords for sizes that do not add up, TakesLong where `pace`
+    ends it."""
     count, end = header.record_count, len(data)
     p = i = 0
     try:
