@@ -159,6 +159,9 @@ class NotYet:
             return False
         if times > 1:
             self._joins[name] = times - 1
+        # A transaction that still ends is refused by its coordinator, in the order of checks of its release.
+        if _is_ending(ctx, name):
+            return False
         _note(ctx, name, ErrorCode.CONCURRENT_TRANSACTIONS, "the markers of its last transaction are on their way")
         return True
 
@@ -213,6 +216,14 @@ def _runs(ctx: RequestContext, transactional_id: str) -> bool:
     except ApiError:
         return False
     return metadata.state is ONGOING and bool(metadata.partitions)
+
+
+def _is_ending(ctx: RequestContext, transactional_id: str) -> bool:
+    """Whether the id's markers are not all written yet."""
+    try:
+        return ctx.broker.coordinators.transactions.describe(transactional_id).metadata.state in PREPARED
+    except ApiError:
+        return False
 
 
 def _why(reason: str) -> str:
