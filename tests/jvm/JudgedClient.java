@@ -35,9 +35,11 @@ public final class JudgedClient {
     private static final int TRANSACTIONS = 6;
     private static final int IN_ONE = TOGETHER ? 6 : 2;
     private static final int DELIVERIES = 5;
+    private static final String RESTARTS = System.getenv().getOrDefault("MINIBROKER_RESTARTS", "0");
+    private static final String AGAIN = RESTARTS.equals("0") ? "" : "again" + RESTARTS + "-";
 
     private static synchronized void tell(String event, String fields) {
-        String line = "{\"event\": \"" + event + "\", \"topic\": \"" + TOPIC + "\", " + fields + "}\n";
+        String line = "{\"event\": \"" + event + "\", \"topic\": \"" + TOPIC + "\", \"client\": \"run " + RESTARTS + "\", " + fields + "}\n";
         try {
             Files.writeString(HISTORY, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
         } catch (IOException failed) {
@@ -70,8 +72,9 @@ public final class JudgedClient {
         KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"));
         Map<String, Future<RecordMetadata>> sent = new LinkedHashMap<>();
         for (int number = 0; number < SENDS; number++) {
-            tell("send", value("i" + number));
-            sent.put("i" + number, plain.send(new ProducerRecord<>(TOPIC, 0, null, "i" + number)));
+            String text = AGAIN + "i" + number;
+            tell("send", value(text));
+            sent.put(text, plain.send(new ProducerRecord<>(TOPIC, 0, null, text)));
             Thread.sleep(1);
             if ((!TOGETHER || number == SENDS - 1) && !allWritten(sent) && TIMEOUT_MS == 0) {
                 plain.close(Duration.ZERO);
@@ -101,7 +104,7 @@ public final class JudgedClient {
         for (int transaction = 0; transaction < TRANSACTIONS; transaction++) {
             int own = transaction;
             boolean committing = false;
-            List<String> values = IntStream.range(0, IN_ONE).mapToObj(n -> "t" + own + "-" + n).toList();
+            List<String> values = IntStream.range(0, IN_ONE).mapToObj(n -> AGAIN + "t" + own + "-" + n).toList();
             try {
                 sender.beginTransaction();
                 for (String text : values) {

@@ -13,6 +13,8 @@ const SENDS = TOGETHER ? 20 : 5
 const TRANSACTIONS = 6
 const IN_ONE = TOGETHER ? 6 : 2
 const QUIET = 2_000
+const RESTARTS = process.env.MINIBROKER_RESTARTS ?? '0'
+const AGAIN = RESTARTS === '0' ? '' : `again${RESTARTS}-`
 const kafka = new Kafka({
   brokers: process.env.BOOTSTRAP_SERVERS.split(','),
   logLevel: logLevel.NOTHING,
@@ -20,7 +22,7 @@ const kafka = new Kafka({
 })
 
 const tell = (event, fields) =>
-  appendFileSync(process.env.MINIBROKER_HISTORY, `${JSON.stringify({ event, topic: TOPIC, ...fields })}\n`)
+  appendFileSync(process.env.MINIBROKER_HISTORY, `${JSON.stringify({ event, topic: TOPIC, client: `run ${RESTARTS}`, ...fields })}\n`)
 
 const send = (sender, value) => sender.send({ topic: TOPIC, acks: -1, messages: [{ value, partition: 0 }] })
 
@@ -43,7 +45,7 @@ async function sendAll(sender, values, fields) {
   await Promise.all(tasks)
 }
 
-const named = (name, count) => Array.from({ length: count }, (_, number) => `${name}${number}`)
+const named = (name, count) => Array.from({ length: count }, (_, number) => `${AGAIN}${name}${number}`)
 
 let plain = await producer({})
 for (const values of TOGETHER ? [named('i', SENDS)] : named('i', SENDS).map((value) => [value])) {

@@ -31,12 +31,17 @@ var (
 	together     = os.Getenv("JUDGED_TOGETHER") == "1"
 	sends, inOne = 5, 2
 	timeout      time.Duration
+	restarts     = os.Getenv("MINIBROKER_RESTARTS")
+	again        string
 )
 
 // errNotCommitting: nothing asked for the transaction's commit, so that nothing of it may be read.
 var errNotCommitting = errors.New("before the commit")
 
 func init() {
+	if restarts != "" && restarts != "0" {
+		again = "again" + restarts + "-"
+	}
 	if ms, err := strconv.Atoi(os.Getenv("JUDGED_TIMEOUT_MS")); err == nil {
 		timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -97,7 +102,7 @@ func idempotentSends(ctx context.Context, chosen library) {
 func named(name string, count int) []string {
 	values := make([]string, count)
 	for number := range values {
-		values[number] = fmt.Sprintf(name, number)
+		values[number] = again + fmt.Sprintf(name, number)
 	}
 	return values
 }
@@ -191,7 +196,7 @@ var telling sync.Mutex
 func tell(event map[string]any) {
 	telling.Lock()
 	defer telling.Unlock()
-	event["topic"] = topic
+	event["topic"], event["client"] = topic, "run "+restarts
 	line, err := json.Marshal(event)
 	must(err)
 	history, err := os.OpenFile(os.Getenv("MINIBROKER_HISTORY"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
