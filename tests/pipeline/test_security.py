@@ -236,7 +236,7 @@ def test_the_name_in_the_certificate(front: Front, tmp_path: Path) -> None:
     lax = {**strict, "ssl__endpoint__identification__algorithm": ""}
     for changed, compared in ((strict, True), (lax, False)):
         file = settings(tmp_path, **changed)
-        assert Security.of(read_properties(file))._context().check_hostname is compared
+        assert Security.of(read_properties(file)).context().check_hostname is compared
         assert audit(front, file) == 0
 
 

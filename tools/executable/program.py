@@ -14,7 +14,6 @@ import runpy
 import shutil
 import signal
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def hold(unpacked: Path) -> OsLock | None:
 
 def remove_abandoned(own: Path) -> None:
     """Remove this user's unpacked files whose process was killed."""
-    for directory in Path(tempfile.gettempdir()).glob("_MEI*"):
+    for directory in own.parent.glob("_MEI*"):
         lock_path = str(directory / LOCK)
         if directory == own or not is_own_directory(str(directory)) or not os.path.lexists(lock_path):
             continue  # of another program, or just being unpacked
