@@ -138,7 +138,7 @@ def test_minibroker_alone_brings_four_packages() -> None:
 
 def test_every_extra_is_explained() -> None:
     page = (ROOT / "docs" / "reference" / "support.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
+    assert set(re.findall(r"^\| `([a-z0-9]+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
 
 
 def test_the_supported_pythons_are_the_declared_ones() -> None:

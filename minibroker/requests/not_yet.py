@@ -153,15 +153,13 @@ class NotYet:
 
         return follow(ctx, onward(ctx, request), ended)
 
-    def _refuses_join(self, ctx: RequestContext, name: str) -> bool:
-        times = self._joins.pop(name, 0)
-        if times == 0:
+    def _refuses_join(self, ctx: RequestContext, name: str, producer_id: int, epoch: int) -> bool:
+        # Another producer id or epoch is refused by the coordinator, in the order of checks of its release.
+        if name not in self._joins or not _is_current(ctx, name, producer_id, epoch):
             return False
+        times = self._joins.pop(name)
         if times > 1:
             self._joins[name] = times - 1
-        # A transaction that still ends is refused by its coordinator, in the order of checks of its release.
-        if _is_ending(ctx, name):
-            return False
         _note(ctx, name, ErrorCode.CONCURRENT_TRANSACTIONS, "the markers of its last transaction are on their way")
         return True
 
@@ -169,13 +167,20 @@ class NotYet:
         if not self._joins:
             return onward(ctx, request)
         if not request.transactions:
-            if self._refuses_join(ctx, request.v3_and_below_transactional_id):
+            if self._refuses_join(
+                ctx,
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+            ):
                 return refused(request, ctx.api_version, ErrorCode.CONCURRENT_TRANSACTIONS)
             return onward(ctx, request)
         waiting: list[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = []
         others: list[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = []
         for transaction in request.transactions:
-            waits = not transaction.verify_only and self._refuses_join(ctx, transaction.transactional_id)
+            waits = not transaction.verify_only and self._refuses_join(
+                ctx, transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
+            )
             (waiting if waits else others).append(transaction)
         if not waiting:
             return onward(ctx, request)
@@ -192,7 +197,7 @@ class NotYet:
         return follow(ctx, onward(ctx, m.AddPartitionsToTxnRequest(transactions=others)), joined)
 
     def _add_offsets(self, ctx: RequestContext, request: m.AddOffsetsToTxnRequest, onward: _Onward) -> Answer:
-        if self._refuses_join(ctx, request.transactional_id):
+        if self._refuses_join(ctx, request.transactional_id, request.producer_id, request.producer_epoch):
             return m.AddOffsetsToTxnResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
         return onward(ctx, request)
 
@@ -218,12 +223,12 @@ def _runs(ctx: RequestContext, transactional_id: str) -> bool:
     return metadata.state is ONGOING and bool(metadata.partitions)
 
 
-def _is_ending(ctx: RequestContext, transactional_id: str) -> bool:
-    """Whether the id's markers are not all written yet."""
+def _is_current(ctx: RequestContext, transactional_id: str, producer_id: int, epoch: int) -> bool:
     try:
-        return ctx.broker.coordinators.transactions.describe(transactional_id).metadata.state in PREPARED
+        metadata = ctx.broker.coordinators.transactions.describe(transactional_id).metadata
     except ApiError:
         return False
+    return (metadata.producer_id, metadata.producer_epoch) == (producer_id, epoch)
 
 
 def _why(reason: str) -> str:

@@ -117,6 +117,18 @@ def test_who_has_seen_the_end_is_not_told_to_wait() -> None:
         assert add(cluster, producer) == OK
 
 
+@BOTH
+def test_another_producer_is_refused_at_once(told: bool) -> None:
+    """Kafka compares producer id and epoch before it looks whether the last transaction is complete."""
+    with broker(told) as cluster:
+        producer_id, epoch = producer = init(cluster)
+        assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
+        assert add(cluster, (producer_id + 1000, epoch)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert add(cluster, (producer_id, epoch + 1)) == ErrorCode.PRODUCER_FENCED
+        assert join(cluster, (ID, (producer_id, epoch + 1), False)) == [ErrorCode.PRODUCER_FENCED]
+        assert add(cluster, producer) == (WAIT if told else OK)
+
+
 def join(cluster: MemoryCluster, *asked: tuple[str, tuple[int, int], bool]) -> list[int]:
     """As a partition leader asks: (transactional id, producer, verify only) each. Their codes."""
     kind = m.AddPartitionsToTxnRequest
