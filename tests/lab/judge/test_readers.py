@@ -10,7 +10,7 @@ from sink_readers import committed_records
 
 from minibroker import Minibroker
 from minibroker.cli import main
-from minibroker.client.topics import ReadingClient
+from minibroker.client.topics import LATEST, ReadingClient
 from minibroker_lab.judge import readers
 from minibroker_lab.judge.readers import ANSWERS, RIGHT, SETTINGS, UNDECIDED, WRONG, Topic, judge_output, unpack
 from minibroker_protocol.records import iter_batches
@@ -48,6 +48,10 @@ def test_the_broker_serves_the_topics_as_kafka_did(tmp_path: Path, answers: str)
         Minibroker(data_dir=str(tmp_path / "data"), config={**SETTINGS, **ANSWERS[answers]}) as broker,
         ReadingClient(broker.bootstrap_servers) as client,
     ):
+        broker.clock.advance(days=30)  # the records are as old as the archive
+        whole = client.offset("aborted-ranges", 0, LATEST)
+        headers = [header for _, header in iter_batches(client.fetch("aborted-ranges", 0, 0).data)]
+        assert (headers[-1].next_offset == whole) == (answers == "whole answers")
         read = {one.name: list(committed_records(client, one.name, 0, {})) for one in topics}
     assert read == {one.name: one.promised for one in topics}
 
