@@ -1,4 +1,4 @@
-"""The coordinators of one broker: {internal topic: coordinator}. The broker notifies them of leader changes only."""
+"""The coordinators of one broker: {internal topic: coordinator}. The broker notifies them of leader changes, new settings and deleted topics."""
 
 from __future__ import annotations
 

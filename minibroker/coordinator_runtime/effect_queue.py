@@ -1,8 +1,8 @@
 """Effects of coordinator decisions, in the order they are due: what a coordinator does once its records are durable.
 
 A decision does not act. It names its effects (`minibroker.coordinators.result.Effect`), and the host puts them here
-when the records are durable and replayed. They are performed in a later turn of the loop, one after the other, so an
-effect never runs inside the call that caused it: the answer of an EndTxn has left the coordinator before its first
+when the records are durable and replayed, or with the append where it says so (`on_append`). They are performed one
+after the other, the first in a later turn of the loop, so an effect never runs inside the call that caused it: the answer of an EndTxn has left the coordinator before its first
 marker is written, as in Kafka. A test holds effects back and performs them one by one.
 """
 
@@ -42,7 +42,7 @@ class EffectQueue(Generic[S]):
         return [effect for _, effect in self._held]
 
     def add(self, shard: S, effects: Iterable[Effect]) -> None:
-        """Perform `effects` after those that are due already."""
+        """Queue `effects` behind those that are due already."""
         for effect in effects:
             if self._holds is not None and self._holds(effect):
                 self._held.append((shard, effect))

@@ -1,7 +1,7 @@
 """The result of a coordinator decision, as data: what is pending, the records, the response, and the effects.
 
-A coordinator method is a function of its state, the request and now. It changes nothing and calls nothing; it returns
-a `CoordinatorResult`. The host (`minibroker.coordinator_runtime.coordinator_host`) carries it out, always in this
+A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult` and leaves the
+durable state as it is; classic groups, which Kafka too changes in memory, say so on their pages. The host (`minibroker.coordinator_runtime.coordinator_host`) carries it out, always in this
 order:
 
     note      the shard notes what is pending, before the append, so that no other decision comes between

@@ -126,7 +126,7 @@ def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T])
 
 
 def mapped(source: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
-    """`change(value)` once the value is there; fails as `given` or `change` does."""
+    """`change(value)` once the value is there; fails as `source` or `change` does."""
     outcome: Deferred[U] = Deferred()
 
     def done(_: Deferred[T]) -> None:

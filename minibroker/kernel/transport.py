@@ -55,7 +55,7 @@ class Network(Protocol):
         """Send a metadata update of the controller to a broker by calling `deliver`; updates arrive in order."""
 
     def cut(self, one: int, other: int) -> None:
-        """Drop every message between two nodes until `mend`, without an error."""
+        """Hold every message between two nodes until `mend` lets it pass, without an error."""
 
     def mend(self, one: int, other: int) -> None:
         """Let messages pass again."""

@@ -99,6 +99,7 @@ class LogFlush:
         """The log ends at `offset` now: waits for a sync of what is gone fail with `error`."""
         if self.held_from is not None and self.held_from >= offset:
             self.held_from = None
+        # `_answer` fails all that wait: those of offsets that are still there must not be among them.
         kept, self._waiters = [w for w in self._waiters if w[0] <= offset], [w for w in self._waiters if w[0] > offset]
         self._answer(INT64_MAX, error)
         self._waiters = kept

@@ -35,7 +35,7 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
             expected = header.next_offset
             headers.append(header)
             end = position + header.size
-            if header.max_timestamp > newest:
+            if header.max_timestamp > newest:  # the first batch with it; a time index names a batch by its last offset
                 newest, newest_offset = header.max_timestamp, header.last_offset
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None

@@ -1,17 +1,20 @@
 """One partition's log: append, high watermark, reading, truncation and deletion (Kafka's UnifiedLog).
 
-A log is its segments, and four offsets that never pass each other:
+A log is its segments, and four offsets:
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
+
+Only the last stable offset can be below the log start: of a transaction whose first records were deleted.
 
 The end moves with an append; the high watermark when every in-sync replica has what is below it; the last stable offset
 when a transaction ends below the high watermark; the start with retention and DeleteRecords. Beside the segments are
 derived files, which `recovery` makes anew: indexes, aborted transactions, producer snapshots, leader epochs
 (`docs/reference/storage.md` says what Kafka promises of each).
 
-An append as leader: validate and assign offsets (`validator`), check the producer (`producer_state.prepare`), roll if
-there is no room, write, commit the producer state. Nothing is changed in memory before the write has succeeded; a write
-that failed half way is taken off again, or the log goes offline (KAFKA_STORAGE_ERROR) until a restart.
+An append as leader: validate and assign offsets (`validator`), note a new leader epoch, roll if there is no room, check
+the producer (`producer_state.prepare`), write, commit the producer state. So a refused batch leaves no record and no
+producer state, though it may leave an epoch or an empty segment, as in Kafka. A write that failed half way is taken off
+again, or the log goes offline (KAFKA_STORAGE_ERROR) until a restart.
 
 What can go wrong: power loss takes what was not synced, and recovery cuts the log at the first batch that is not whole;
 a follower is cut back where its leader's epochs end (KIP-101), and with the records goes the producer state that they
@@ -193,7 +196,7 @@ class PartitionLog:
         """Validates, assigns offsets and writes. A writable buffer is patched in place; the caller must not use it
         again.
 
-        Raises ApiError for a refusal, and then nothing was written; KAFKA_STORAGE_ERROR when the disk failed. Raises
+        Raises ApiError for a refusal, and then no record was written; KAFKA_STORAGE_ERROR when the disk failed. Raises
         TakesLong where ``pace`` ends the check of a client's batch: then call `check_client_batch` on another thread
         and pass its result as ``checked``.
         """

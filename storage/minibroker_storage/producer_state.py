@@ -9,7 +9,8 @@ of its open transaction, and the epoch of the coordinator whose marker came last
     the last stable offset   what is below every open transaction, and every ended one whose marker is not yet below
                     the high watermark: `_open` and `_finished`, both in the order of offsets
 
-Who changes it: an append only. `prepare` checks a batch without changing producer state, the log writes it, `commit`
+Who changes it: an append, expiry of idle producers, a new log start, and the high watermark, which drops ended
+transactions below it. `prepare` checks a batch without changing producer state, the log writes it, `commit`
 applies it. So a batch that is refused or not written does not change producer state. Replaying the log through `replay`
 gives the same state, which is how a follower and a recovery have it. In memory only are pending verifications
 (KIP-890): proof that the transaction coordinator was asked about this partition after the last marker.
@@ -75,6 +76,7 @@ class ProducerStateManager:
         self._open: dict[int, int] = {}
         # First offset -> marker's offset, for transactions whose marker is not below the high watermark.
         self._finished: dict[int, int] = {}
+        # Producer id -> proof for its next batch; in memory only, as in Kafka.
         self._verifications: dict[int, VerificationEntry] = {}
 
     # Appending

@@ -223,7 +223,8 @@ def marker_written(
 
 
 def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> CoordinatorResult[None]:
-    """Every marker is written: the transaction is over. A refused append leaves it as it is, to be tried again."""
+    """Every marker is written: the transaction is over. A refused append leaves it as it is; the service tries
+    again after COORDINATOR_NOT_AVAILABLE."""
     entry = shard.entry(transactional_id)
     metadata = transitions.completed(entry, now_ms=now_ms)
     return CoordinatorResult(None, records=(shard.record_of(metadata),))
