@@ -49,7 +49,7 @@ class Shard(Protocol):
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
     ) -> None:
-        """Apply a record, durable or not yet, as `replay_on_append` says. What is in the log is in the state by this alone."""
+        """Apply a record, durable or not yet (`replay_on_append`): the only way from the log into the state."""
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Apply a transaction marker found in the log."""

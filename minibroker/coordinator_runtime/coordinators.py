@@ -1,4 +1,7 @@
-"""The coordinators of one broker: {internal topic: coordinator}. The broker notifies them of leader changes, new settings and deleted topics."""
+"""The coordinators of one broker: {internal topic: coordinator}.
+
+The broker notifies them of leader changes, new settings and deleted topics.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 A decision does not act. It names its effects (`minibroker.coordinators.result.Effect`), and the host puts them here
 when the records are durable and replayed, or with the append where it says so (`on_append`). They are performed one
-after the other, the first in a later turn of the loop, so an effect never runs inside the call that caused it: the answer of an EndTxn has left the coordinator before its first
-marker is written, as in Kafka. A test holds effects back and performs them one by one.
+after the other, the first in a later turn of the loop, so an effect never runs inside the call that caused it: the
+answer of an EndTxn has left the coordinator before its first marker is written, as in Kafka. A test holds effects back
+and performs them one by one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The result of a coordinator decision, as data: what is pending, the records, the response, and the effects.
 
 A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult` and leaves the
-durable state as it is; classic groups, which Kafka too changes in memory, say so on their pages. The host (`minibroker.coordinator_runtime.coordinator_host`) carries it out, always in this
-order:
+durable state as it is; classic groups, which Kafka too changes in memory, say so on their pages. The host
+(`minibroker.coordinator_runtime.coordinator_host`) carries it out, always in this order:
 
     note      the shard notes what is pending, before the append, so that no other decision comes between
     append    the records become one batch of the internal topic

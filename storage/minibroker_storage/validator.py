@@ -182,8 +182,8 @@ def validate_and_assign(
 ) -> ValidatedBatches:
     """Check batches for a leader's append and give them offsets from `base_offset` on and the leader epoch.
 
-    CLIENT: one batch, checked in full, unless it comes `checked` already. COORDINATOR: of batches that this broker built
-    only size and wholeness are checked.
+    CLIENT: one batch, checked in full, unless it comes `checked` already. COORDINATOR: of batches that this broker
+    built only size and wholeness are checked.
 
     Raises ApiError; `record_errors` names records at fault by their index in the batch. Raises TakesLong where `pace`
     ends the check, and then no byte of `records` was changed.
@@ -201,8 +201,8 @@ def validate_and_assign(
 class CheckedBatch:
     """A client's batch that passed all checks without the log. It has no offset yet.
 
-    max_timestamp_index: number of the first record with the largest timestamp, that of the last record where only the header
-        was looked at.
+    max_timestamp_index: number of the first record with the largest timestamp; of the last record where only the
+        header was looked at.
     stamped_ms: log append time, None if the topic keeps the producer's.
     rebuilt: `batch` is not the client's bytes.
     """

@@ -10,10 +10,10 @@ reference/transaction-states.md draws them. What is known of an id has two parts
 
 A request is decided by a function of the shard, the request and now, one module for each kind: `init_producer_id`
 (KIP-98, 360, 588), `partitions` (AddPartitionsToTxn, AddOffsetsToTxn, verification: KIP-890), `end_txn` (EndTxn, and
-aborts by the coordinator itself), `expiry` (timeouts and forgotten ids). It returns a `CoordinatorResult` and
-leaves the durable state as it is, but for a new id, which is in memory from its first request on (Kafka caches it too). `transitions` builds the
-next durable state. The way of an EndTxn, which the transcripts of tests/minibroker/coordinator_runtime/
-test_transcripts.py show step by step:
+aborts by the coordinator itself), `expiry` (timeouts and forgotten ids). It returns a `CoordinatorResult` and leaves
+the durable state as it is, but for a new id, which is in memory from its first request on (Kafka caches it too).
+`transitions` builds the next durable state. The way of an EndTxn, which the transcripts of
+tests/minibroker/coordinator_runtime/ test_transcripts.py show step by step:
 
     decide     end_txn: Ongoing → PrepareCommit; the record, and SendMarkers as what follows
     pending    no other request gets in between: it meets CONCURRENT_TRANSACTIONS
@@ -26,6 +26,6 @@ test_transcripts.py show step by step:
 What can go wrong: the append is refused (the id is where it was; a fence below transaction.version 2 keeps its epoch,
 Kafka's hasFailedEpochFence); a partition has no leader (Kafka drops its marker, `marker_without_leader`); the
 coordinator moves (the new one loads Prepare* and sends the same markers with its own epoch, and the old one's are
-fenced); the completion cannot be logged (tried again while the coordinator has no quorum). Kafka: TransactionCoordinator, TransactionStateManager,
-TransactionMetadata, TransactionMarkerChannelManager.
+fenced); the completion cannot be logged (tried again while the coordinator has no quorum). Kafka:
+TransactionCoordinator, TransactionStateManager, TransactionMetadata, TransactionMarkerChannelManager.
 """
