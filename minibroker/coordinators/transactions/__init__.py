@@ -13,7 +13,7 @@ A request is decided by a function of the shard, the request and now, one module
 aborts by the coordinator itself), `expiry` (timeouts and forgotten ids). It returns a `CoordinatorResult` and leaves
 the durable state as it is, but for a new id, which is in memory from its first request on (Kafka caches it too).
 `transitions` builds the next durable state. The way of an EndTxn, which the transcripts of
-tests/minibroker/coordinator_runtime/ test_transcripts.py show step by step:
+tests/minibroker/coordinator_runtime/test_transcripts.py show step by step:
 
     decide     end_txn: Ongoing → PrepareCommit; the record, and SendMarkers as what follows
     pending    no other request gets in between: it meets CONCURRENT_TRANSACTIONS
