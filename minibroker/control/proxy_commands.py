@@ -76,8 +76,10 @@ class ProxyCommands(ExchangeCommands):
         kinds = on_the_wire(self.tap.recorder, self.engine, wall_ms())
         return list(chain.from_iterable(islice(kind, _MOST_LINES) for kind in kinds))
 
-    def _reset(self) -> None:
-        """Remove all rules, and forget recorded exchanges."""
+    def _reset(self, *, topics: bool = False) -> None:
+        """Remove all rules, and forget recorded exchanges. topics: only False, as they are not ours."""
+        if topics:
+            raise FaultError("cluster.reset deletes no topics here: those behind a proxy are not ours")
         self.engine.clear()
         if self.tap.recorder is not None:
             self.tap.recorder.last.clear()

@@ -44,6 +44,19 @@ def test_a_block_whose_rule_never_acted_fails(broker: Minibroker) -> None:
         proxy.faults.inject("EndTxn", DropReply())
 
 
+def test_reset_removes_rules_and_leaves_topics_alone(broker: Minibroker) -> None:
+    with Proxy(broker.bootstrap_servers, record=10) as proxy:
+        proxy.faults.inject("EndTxn", DropReply())
+        with ClusterClient(proxy.bootstrap_servers) as client:
+            client.brokers()
+        assert proxy.requests()
+        with pytest.raises(FaultError, match="deletes no topics here"):
+            proxy.reset(topics=True)
+        assert proxy.requests()
+        proxy.reset()
+        assert (proxy.faults.list(), proxy.requests()) == ([], [])
+
+
 async def test_in_coroutines(broker: Minibroker) -> None:
     async with Proxy(broker.bootstrap_servers) as proxy:
         assert proxy.control.describe()["brokers"] == [1]
