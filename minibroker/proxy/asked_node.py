@@ -44,7 +44,8 @@ class WallClock(NamedTuple):
 class AskedNode:
     """One listener of the proxy, under the names that the chain has for what it needs of a broker.
 
-    key: the node of the upstream behind it, None for the bootstrap listener. host: that the proxy listens on.
+    key: the node of the upstream behind it, None for the bootstrap listener. host: in answers to clients; "" (or an
+    address that stands for all) where it is the one that each came to.
     """
 
     key: NodeKey | None
@@ -78,5 +79,6 @@ class AskedNode:
         return self.host_for(connection), self.nodes.port_of(key, address)
 
     def host_for(self, connection: ConnectionInfo) -> str:
-        """The host that the proxy listens on; where that is every address, the one that the client came to."""
+        """The host in answers to this client: `host`, or the name it asked for (SNI), or the address it came
+        to."""
         return self.host if self.host not in _WILDCARDS else connection.server_name or connection.local_host

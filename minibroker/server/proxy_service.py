@@ -214,9 +214,9 @@ class ProxyService:
         assert self._executor is not None
         listener = self._bound(fixed=key is None)
         address = local_address(listener)
-        node = AskedNode(
-            key, self.nodes, listener.getsockname()[0], self._timers, self._executor, WallClock(_wall_ms), self.settings
-        )
+        # A TLS client that asked for a host name (SNI) gets that name.
+        host = "" if self._security.tls is not None else listener.getsockname()[0]
+        node = AskedNode(key, self.nodes, host, self._timers, self._executor, WallClock(_wall_ms), self.settings)
         dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
         dispatcher.link(Place.FAULTS_AND_TRACE, self._tap, self._concerned)
         self.dispatchers.append(dispatcher)
