@@ -62,13 +62,34 @@ def _all(_: str) -> bool:
 
 
 class _ClientLink:
-    """What belongs to one connection of a client."""
+    """What belongs to one connection of a client. over: called once, when the client is gone and no request of it is
+    in the chain any longer."""
 
-    __slots__ = ("tokens", "upstream")
+    __slots__ = ("_chained", "_gone", "_over", "tokens", "upstream")
 
-    def __init__(self, upstream: UpstreamConnection) -> None:
+    def __init__(self, upstream: UpstreamConnection, over: Callable[[], None]) -> None:
         self.upstream = upstream
         self.tokens = RawTokens()
+        self._chained = 0
+        self._gone = False
+        self._over = over
+
+    def enters(self, answer: Deferred[Answered]) -> None:
+        """A request of the client is in the chain until its answer is there."""
+        self._chained += 1
+        answer.then(self._left)
+
+    def _left(self, _: Deferred[Answered]) -> None:
+        self._chained -= 1
+        self._end_if_over()
+
+    def client_gone(self) -> None:
+        self._gone = True
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._gone and not self._chained:
+            self._over()
 
 
 class ProxyDispatcher:
@@ -119,7 +140,10 @@ class ProxyDispatcher:
             if version > self._highest_api_versions:
                 return self._decoding.dispatch(frame, connection)
         if self._chained and self._is_decoded(key, version):
-            return self._decoding.dispatch(frame, connection)
+            answer = self._decoding.dispatch(frame, connection)
+            if type(answer) is Deferred and not answer.done:
+                link.enters(answer)
+            return answer
         return _chained(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
 
     def _is_decoded(self, key: int, version: int) -> bool:
@@ -134,12 +158,13 @@ class ProxyDispatcher:
             if connection.channel is not None:
                 connection.channel.close()
 
-        def gone() -> None:
+        def over() -> None:
             del self._links[id(connection)]
             link.upstream.close()
 
-        link = self._links[id(connection)] = _ClientLink(self._connect(self.node, lost))
-        connection.on_gone = gone
+        link = self._links[id(connection)] = _ClientLink(self._connect(self.node, lost), over)
+        # A broker does what it has received also for a client that did not wait: what a rule holds still goes on.
+        connection.on_gone = link.client_gone
         return link
 
     def _refuse_circle(self, frame: Buffer) -> None:

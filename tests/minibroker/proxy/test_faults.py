@@ -43,6 +43,12 @@ class Faulty(Proxied):
         self.correlation_id += 1
         return self.send(encode_request(request, version, self.correlation_id, "app"))
 
+    def leave(self) -> None:
+        """The client closes its connection."""
+        self.info.channel, self.info.gone = None, True
+        assert self.info.on_gone is not None
+        self.info.on_gone()
+
     def sent(self) -> list[int]:
         """Correlation ids of the requests that have reached the upstream since the last call."""
         return [int.from_bytes(frame[4:8], "big") for frame in self.upstream.requests()]
@@ -119,6 +125,31 @@ def test_hold_until_released(faulty: Faulty, when: str, at_once: list[int]) -> N
         assert faulty.sent() == [1]  # also where the bytes of the request were given back in the meantime
         faulty.answer(1)
     assert answered(waiting).error_code == 0
+
+
+@pytest.mark.parametrize("action", ["hold", {"name": "delay", "ms": 300}])
+def test_what_is_kept_reaches_the_upstream_also_where_its_client_has_left(faulty: Faulty, action: Any) -> None:
+    number = faulty.rule("Heartbeat", action)
+    waiting = faulty.request()
+    faulty.leave()
+    assert (faulty.sent(), faulty.upstream.transport.calls) == ([], [])
+    if action == "hold":
+        faulty.commands.call("fault.release", {"id": number})
+    faulty.timers.advance(300)
+    assert (faulty.sent(), faulty.upstream.transport.calls) == ([1], [])
+    faulty.answer(1)
+    assert waiting.done
+    assert faulty.upstream.transport.calls == ["close"]
+    assert not faulty.dispatcher._links
+
+
+def test_a_rule_that_goes_ends_the_connection_that_was_kept_for_it(faulty: Faulty) -> None:
+    number = faulty.rule("Heartbeat", "hold")
+    waiting = faulty.request()
+    faulty.leave()
+    faulty.commands.call("fault.remove", {"id": number})
+    assert "gone" in closed(waiting)
+    assert (faulty.sent(), faulty.upstream.transport.calls) == ([], ["close"])
 
 
 def test_reorder_swaps_the_requests_and_answers_in_the_clients_order(faulty: Faulty) -> None:
