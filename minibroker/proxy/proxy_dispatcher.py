@@ -41,6 +41,7 @@ _API_VERSIONS: Final = m.ApiVersionsRequest.__api_key__
 _CHANGED: Final = (_API_VERSIONS, _HANDSHAKE)
 """APIs whose answers are changed where they carry no address."""
 _CORRELATION_BYTES: Final = 4
+_UNSUPPORTED: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _AT_ONCE_BYTES: Final = 64 * 1024
 """Of an answer that is read in the loop itself: some thousand partitions, 2 to 4 ms."""
 _LARGEST_API_KEY: Final = 1023
@@ -139,17 +140,12 @@ class ProxyDispatcher:
             self._refuse_circle(frame)
             if version > self._highest_api_versions:
                 return self._decoding.dispatch(frame, connection)
-        if self._chained and self._is_decoded(key, version):
+        if self._chained and _is_known(key, version) and self._concerned(_framing(key).name):
             answer = self._decoding.dispatch(frame, connection)
             if type(answer) is Deferred and not answer.done:
                 link.enters(answer)
             return answer
         return _chained(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
-
-    def _is_decoded(self, key: int, version: int) -> bool:
-        if key == _API_VERSIONS and version > self.node.nodes.api_versions:
-            return False  # the upstream may refuse it, in an answer of version 0
-        return _is_known(key, version) and self._concerned(_framing(key).name)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -232,6 +228,10 @@ class ProxyDispatcher:
             if _is_long(key, answer):
                 context.takes_long()
                 return spawn(self._read_elsewhere(context.connection, key, version, answer))
+            if _refuses_version(key, answer):
+                context.api_version = 0  # that of the answer, whatever was asked (KIP-511)
+                refusal: Response = _read(key, 0, answer)
+                return refusal
             response: Response = _read(key, version, answer)
             self._change(context.connection, key, version, response)
             return response
@@ -246,7 +246,7 @@ class ProxyDispatcher:
         if not answer:
             return None
         if (key in _CHANGED or carries_address(key, version)) and _is_known(key, version):
-            if key == _API_VERSIONS and _int16_at(answer, _CORRELATION_BYTES)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            if _refuses_version(key, answer):
                 return [_pack_size(len(answer)), answer]
             if _is_long(key, answer):
                 return spawn(self._framed_elsewhere(connection, key, version, answer))
@@ -272,8 +272,6 @@ class ProxyDispatcher:
     def _change(self, connection: ConnectionInfo, key: int, version: int, response: Any) -> bool:
         """Have the client come through the proxy again; whether anything of the answer changed."""
         if key == _API_VERSIONS:
-            own = (api.max_version for api in response.api_keys if api.api_key == _API_VERSIONS)
-            self.node.nodes.api_versions = next(own, self.node.nodes.api_versions)
             return offered(response)
         if key == _HANDSHAKE:
             if GSSAPI not in response.mechanisms:
@@ -316,6 +314,11 @@ def no_handler(context: RequestContext, request: Any) -> None:
 def _is_known(key: int, version: int) -> bool:
     found = registry().get(key)
     return found is not None and found[0].__versions__[0] <= version <= found[0].__versions__[1]
+
+
+def _refuses_version(key: int, answer: Buffer) -> bool:
+    """Whether a broker does not know the version of ApiVersions that it was asked for."""
+    return key == _API_VERSIONS and bytes(answer[_CORRELATION_BYTES : _CORRELATION_BYTES + 2]) == _UNSUPPORTED
 
 
 def _is_long(key: int, answer: Buffer) -> bool:

@@ -18,8 +18,7 @@ class UpstreamNodes:
     """Where each node of the upstream is now, and its port here, which it keeps.
 
     bootstrap: addresses to begin with. open_port: opens a listener for a node and returns its port. topic_names: topic
-    id → name, of the topics that answers named. api_versions: the highest version of ApiVersions that the upstream
-    serves, as far as its answers said so.
+    id → name, of the topics that answers named.
     """
 
     def __init__(self, bootstrap: Sequence[Address], open_port: Callable[[NodeKey], int]) -> None:
@@ -28,7 +27,6 @@ class UpstreamNodes:
         self._addresses: dict[NodeKey, Address] = {}
         self._ports: dict[NodeKey, int] = {}
         self.topic_names: dict[bytes, str] = {}
-        self.api_versions = -1
 
     def port_of(self, key: NodeKey, address: Address) -> int:
         """The port here of a node, which an answer says is at `address`. Raises ListenError where none can be

@@ -96,9 +96,7 @@ class ProxyService:
             done = asyncio.Event()
             asked.then(lambda _: done.set())
             await done.wait()
-            versions, brokers = asked.result()
-            self.nodes.api_versions = versions
-            for node_id, address in sorted(brokers.items()):
+            for node_id, address in sorted(asked.result().items()):
                 self.nodes.port_of(NodeKey(node_id), address)
             await asyncio.gather(*self._listening)
             self.bootstrap_servers = format_address(*bootstrap)
@@ -155,13 +153,12 @@ class ProxyService:
         except OSError as error:
             raise StartError(f"the control API: {why_not(error, *address)}") from None
 
-    def _ask(self) -> tuple[int, dict[int, Address]]:
-        """The highest version of ApiVersions, and the brokers by node id. On a thread of its own."""
+    def _ask(self) -> dict[int, Address]:
+        """The brokers by node id. On a thread of its own."""
         servers = ",".join(format_address(*address) for address in self.options.upstream)
         with ClusterClient(servers, timeout=_ASK_SECONDS, security=self.options.security) as client:
             client.client_id = self._client_id
-            _, highest = client.versions().get(18, (0, 0))
-            return highest, dict(client.brokers())
+            return dict(client.brokers())
 
     def _in_words(self, error: Exception) -> str:
         if self._circle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -334,6 +335,22 @@ def test_exchanges_are_recorded_with_the_addresses_that_the_client_got(faulty: F
     assert b"".join(waiting.result())[-2:] == b"\x19\0"
     faulty.commands.call("cluster.reset", {})
     assert faulty.commands.call("trace.last", {}) == []
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_refused_version_of_api_versions_is_recorded_as_such(faulty: Faulty, frames: bool) -> None:
+    """One broker of a cluster can be older than the one that the proxy asked."""
+    faulty.commands.call("trace.record", {"kept": 10, "frames": frames})
+    waiting = faulty.request(m.ApiVersionsRequest(), 4)
+    own = m.ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=3)
+    refusal = b"\0\0\0\1" + m.ApiVersionsResponse(error_code=35, api_keys=[own]).encode(0)
+    faulty.upstream.answers(refusal)
+    assert b"".join(waiting.result())[4:] == refusal
+    (row,) = faulty.commands.call("trace.last", {"frames": frames})
+    assert (row["outcome"], row["errors"]) == ("answered", ["UNSUPPORTED_VERSION (35)"])
+    assert row["response"]["api_keys"][0]["max_version"] == 3
+    if frames:
+        assert b64decode(row["response_frame"]) == refusal
 
 
 def test_what_is_described(faulty: Faulty) -> None:

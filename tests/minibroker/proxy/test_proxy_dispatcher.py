@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from upstream_by_hand import VERSIONS, Proxied
+from upstream_by_hand import Proxied
 
 from minibroker.kernel.executor import InlineExecutor
 from minibroker.proxy.endpoints import NodeKey
@@ -109,16 +109,17 @@ def test_what_is_not_known_passes(proxied: Proxied) -> None:
 def test_versions_of_the_upstream_pass_but_for_those_with_unreadable_addresses(proxied: Proxied) -> None:
     answer = proxied.ask(
         m.ApiVersionsRequest(client_software_name="x", client_software_version="1"),
-        VERSIONS,
-        m.ApiVersionsResponse(api_keys=[row(3, 0, 99), row(18, 0, VERSIONS), row(22, 0, 99), row(79, 1, 2)]),
+        4,
+        m.ApiVersionsResponse(api_keys=[row(3, 0, 99), row(18, 0, 4), row(22, 0, 99), row(79, 1, 2)]),
     )
     highest = m.MetadataResponse.__versions__[1]
-    assert answer.api_keys == [row(3, 0, highest), row(18, 0, VERSIONS), row(22, 0, 99)]
+    assert answer.api_keys == [row(3, 0, highest), row(18, 0, 4), row(22, 0, 99)]
 
 
-def test_an_upstream_that_refuses_a_version_of_api_versions_is_heard(proxied: Proxied) -> None:
-    refusal = m.ApiVersionsResponse(error_code=35, api_keys=[row(18, 0, VERSIONS)]).encode(0)
-    waiting = proxied.send(encode_request(m.ApiVersionsRequest(), VERSIONS + 1, 5, "app"))
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_an_upstream_that_refuses_a_version_of_api_versions_is_heard(proxied: Proxied, version: int) -> None:
+    refusal = m.ApiVersionsResponse(error_code=35, api_keys=[row(18, 0, 2)]).encode(0)
+    waiting = proxied.send(encode_request(m.ApiVersionsRequest(), version, 5, "app"))
     proxied.upstream.answers(b"\0\0\0\x05" + refusal)
     assert b"".join(waiting.result())[8:] == refusal
 

@@ -20,9 +20,6 @@ from minibroker_protocol.dsl import Request
 from minibroker_protocol.frames import FrameSplitter
 from minibroker_protocol.headers import decode_response, encode_request, encode_response_header
 
-VERSIONS = 4
-"""The upstream's highest version of ApiVersions."""
-
 
 class HandTransport(asyncio.Transport):
     """Notes what is written; `calls` are the other calls by name."""
@@ -104,7 +101,6 @@ class Proxied:
         self.timers = ManualTimers()
         self.circles = 0
         self.nodes = UpstreamNodes([("kafka", 9092)], self._open)
-        self.nodes.api_versions = VERSIONS
         self.node = AskedNode(NodeKey(1), self.nodes, "127.0.0.1", self.timers, InlineExecutor(), WallClock(lambda: 0))
         self.upstream = UpstreamByHand()
         self.connects = 0
