@@ -71,13 +71,13 @@ class Connection:
         self._muted_until = 0.0
         try:
             self._socket = socket.create_connection(address, timeout)
-        except OSError as exc:
+        except (OSError, ValueError) as exc:  # ValueError: a name that no resolver takes
             raise NotConnected(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             try:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
-            except OSError as exc:
+            except (OSError, ValueError) as exc:
                 self._socket.close()
                 raise NotConnected(f"no TLS with {address[0]}:{address[1]}: {_no_tls(exc)}") from None
         self._timeout = timeout
@@ -156,7 +156,7 @@ class Connection:
         self.close()
 
 
-def _no_tls(error: OSError) -> str:
+def _no_tls(error: OSError | ValueError) -> str:
     """The reason of a TLS error, without OpenSSL's codes."""
     import ssl
 

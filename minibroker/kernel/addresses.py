@@ -6,6 +6,8 @@ from typing import Final
 
 Address = tuple[str, int]
 _LARGEST_PORT: Final = 65535
+_LONGEST_LABEL: Final = 63
+"""Characters between two dots of a name."""
 
 
 def parse_address(text: str, *, least_port: int = 1, any_host: bool = False) -> Address:
@@ -19,9 +21,24 @@ def parse_address(text: str, *, least_port: int = 1, any_host: bool = False) -> 
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isascii() and port.isdecimal() and len(port) <= len(str(_LARGEST_PORT))
-    if not colon or not (host or any_host) or not is_port or not least_port <= int(port) <= _LARGEST_PORT:
+    is_host = _can_be_looked_up(host) if host else any_host
+    if not colon or not is_host or not is_port or not least_port <= int(port) <= _LARGEST_PORT:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host, int(port)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether the system's resolver takes the name, which Python raises no OSError for otherwise."""
+    if "\0" in host:
+        return False
+    if host.isascii():  # as the codec has it, whose import is a hundredth of a start
+        *labels, last = host.split(".")
+        return all(0 < len(label) <= _LONGEST_LABEL for label in labels) and len(last) <= _LONGEST_LABEL
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def format_address(host: str, port: int) -> str:

@@ -68,8 +68,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             try:
                 made = loop.create_connection(lambda: self, *address, ssl=tls)
                 await asyncio.wait_for(made, _CONNECT_SECONDS)
-            except (OSError, TimeoutError) as error:
-                why = f"{format_address(*address)} of the upstream cannot be reached: {reason(error)}"
+            except (OSError, ValueError) as error:  # ValueError: a name that no resolver takes
+                said = reason(error) or f"no answer within {_CONNECT_SECONDS:g} s"
+                why = f"{format_address(*address)} of the upstream cannot be reached: {said}"
                 continue
             self.address = address
             return

@@ -82,3 +82,9 @@ def test_nobody_listens() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectionClosed, match=f"cannot connect to 127.0.0.1:{port}"):
         Connection(("127.0.0.1", port), 1.0)
+
+
+def test_a_name_that_no_resolver_takes() -> None:
+    """Metadata of a cluster may name one."""
+    with pytest.raises(ConnectionClosed, match=r"^cannot connect to a\.\.b:9092: "):
+        Connection(("a..b", 9092), 1)

@@ -16,6 +16,17 @@ def test_addresses(text: str, address: Address) -> None:
     assert parse_address(format_address(*address)) == address
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, "é..x", "a\0b", "."])
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_address(f"{host}:9092")
+
+
+@pytest.mark.parametrize("host", ["a", "a.", "a" * 63 + ".b", "é.x", "k_1", "10.0.0.1"])
+def test_what_is_a_host(host: str) -> None:
+    assert parse_address(f"{host}:9092") == (host, 9092)
+
+
 @pytest.mark.parametrize(
     "text", ["", "host", ":9092", "host:", "host:0", "host:65536", "host:-1", "host:٣", "host:²", "host:" + "9" * 5000]
 )

@@ -248,6 +248,7 @@ def test_an_upstream_that_leads_back_here(brokers: Minibroker, capsys: pytest.Ca
     ("options", "said"),
     [
         (["--upstream", "kafka"], "'kafka' is not HOST:PORT"),
+        (["--upstream", "a..b:9092"], "'a..b:9092' is not HOST:PORT"),
         (["--upstream", "k:1", "--port", "70000"], "the port is between 0 and 65535, not 70000"),
         (["--upstream", "k:1", "--command-config", "/nowhere"], "/nowhere: No such file or directory"),
         (["--upstream", "k:1", "-c", "minibroker.security.protocol=SSL"], "needs ssl.keystore.location"),

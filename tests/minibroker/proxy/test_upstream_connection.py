@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,3 +104,27 @@ def test_a_client_that_goes_ends_it_in_good_order_and_without_a_word() -> None:
     assert (upstream.transport.calls, upstream.ended, waits.done) == (["close"], [""], True)
     upstream.answers(b"late")
     assert upstream.ended == [""]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnicodeError("label empty or too long"), "label empty or too long"),
+        (ValueError("server_hostname cannot start with a dot"), "server_hostname cannot start with a dot"),
+        (OSError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "no answer within 10 s"),
+    ],
+)
+async def test_no_connection_ends_it_with_the_reason(error: Exception, said: str) -> None:
+    class Loop:
+        def create_task(self, work: Any) -> asyncio.Task[None]:
+            return asyncio.create_task(work)
+
+        async def create_connection(self, *_: Any, **__: Any) -> None:
+            raise error
+
+    upstream = UpstreamByHand(connected=False)
+    waits = upstream.connection.send(b"a")
+    await upstream.connection.connect(Loop(), [("kafka", 9092)], None)  # type: ignore[arg-type]
+    assert upstream.ended == [f"kafka:9092 of the upstream cannot be reached: {said}"]
+    assert waits.done
