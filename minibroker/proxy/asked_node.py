@@ -13,8 +13,10 @@ from minibroker.kernel.clock import Timers
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.turns import Lane
+from minibroker.kernel.words import reason
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.proxy.upstream_nodes import UpstreamNodes
+from minibroker.requests.context import CloseConnection
 
 BOOTSTRAP: Final = -1
 """Node id by which rules and traces name the listener that reaches any broker."""
@@ -75,8 +77,13 @@ class AskedNode:
         return [(Advertised(node_id), host, port) for node_id, port in self.nodes.ports.items()]
 
     def local(self, connection: ConnectionInfo, key: NodeKey, address: Address) -> Address:
-        """Where this client reaches a node that an answer says is at `address`."""
-        return self.host_for(connection), self.nodes.port_of(key, address)
+        """Where this client reaches a node that an answer says is at `address`. Raises CloseConnection where that
+        needs a listener and there are no file handles or ports left."""
+        try:
+            port = self.nodes.port_of(key, address)
+        except OSError as error:
+            raise CloseConnection(f"node {key.node_id} of the upstream gets no port here: {reason(error)}") from None
+        return self.host_for(connection), port
 
     def host_for(self, connection: ConnectionInfo) -> str:
         """The host in answers to this client: `host`, or the name it asked for (SNI), or the address it came

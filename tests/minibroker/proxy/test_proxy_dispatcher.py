@@ -13,7 +13,7 @@ from minibroker.requests.api import Api
 from minibroker.requests.chain import Place
 from minibroker.requests.context import CloseConnection, Handler
 from minibroker_protocol import messages as m
-from minibroker_protocol.headers import encode_request
+from minibroker_protocol.headers import encode_request, encode_response_header
 
 HEARTBEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -221,6 +221,20 @@ def test_an_unreadable_answer_closes_the_connection(proxied: Proxied) -> None:
     waiting = proxied.send(encode_request(m.MetadataRequest(topics=[]), 12, 1, "app"))
     proxied.upstream.answers(b"\0\0\0\x01\0\0\0\0\0\x7f")
     with pytest.raises(CloseConnection, match="cannot be read"):
+        waiting.result()
+
+
+def test_a_node_for_which_no_port_can_be_opened_closes_the_connection(
+    proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(key: NodeKey) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(proxied.nodes, "_open_port", full)
+    waiting = proxied.send(encode_request(m.FindCoordinatorRequest(key="g"), 3, 1, "app"))
+    answer = m.FindCoordinatorResponse(node_id=2, host="kafka", port=9)
+    proxied.upstream.answers(encode_response_header(10, 3, 1) + answer.encode(3))
+    with pytest.raises(CloseConnection, match=r"^node 2 of the upstream gets no port here: Too many open files$"):
         waiting.result()
 
 
