@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import outcome_of
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -27,7 +28,11 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Answer:
     topic = _TOPICS.get(request.key_type)
     if topic is None or topic in ctx.broker.image.topics:
         return _answer(ctx, request, {})
-    return follow(ctx, ctx.broker.create_topics([topic]), lambda refused: _answer(ctx, request, refused))
+    return outcome_of(
+        lambda: ctx.broker.create_topics([topic]),
+        lambda refused: _answer(ctx, request, refused),
+        lambda error: _answer(ctx, request, {topic: error.code}),
+    )
 
 
 def _answer(

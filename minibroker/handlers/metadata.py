@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from minibroker.controller.topics import check_topic_name
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.requests.auth_helper import NOT_ASKED, authorize, authorized_operations
-from minibroker.requests.context import Answer, RequestContext, follow
-from minibroker.requests.slices import in_slices
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices, outcome_of
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -52,8 +52,13 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
         missing = [name for name in named if name not in known]
     if not missing or not ctx.broker.settings.get_boolean("auto.create.topics.enable"):
         return _Describing(ctx, request, {}).answer(wanted)
-    created = ctx.broker.create_topics(missing)
-    return follow(ctx, created, lambda refused: _Describing(ctx, request, refused).answer(wanted))
+    # While the controller is out of reach they are not there yet to the client, as in Kafka, which does not wait.
+    not_created = dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return outcome_of(
+        lambda: ctx.broker.create_topics(missing),
+        lambda refused: _Describing(ctx, request, refused).answer(wanted),
+        lambda _: _Describing(ctx, request, not_created).answer(wanted),
+    )
 
 
 def _refusal(ctx: RequestContext, wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse | None:

@@ -163,6 +163,9 @@ class _OffsetFetch:
 
     def _all_topics(self, shard: GroupShard, group_id: str) -> list[Any]:
         topics = []
+        pending: dict[str, set[int]] = {}
+        for topic, index in shard.offsets.pending(group_id) if self._require_stable else ():
+            pending.setdefault(topic, set()).add(index)
         for name, offsets in shard.offsets.group(group_id).items():
             topic_id = NO_ID
             if self._by_id:
@@ -171,8 +174,10 @@ class _OffsetFetch:
                     continue
                 topic_id = known.topic_id
             partitions: list[Any] = []
-            # Offsets committed in the meantime are not in it.
-            lookup = _Lookup(partitions, offset=dict(offsets).get, unstable=self._unstable(shard, group_id, name))
+            # Neither offsets committed in the meantime are in it, nor ends of transactions: what was pending with an
+            # offset is answered with it.
+            unstable = pending.get(name, ())
+            lookup = _Lookup(partitions, offset=dict(offsets).get, unstable=unstable.__contains__)
             self._lookups += [(lookup, index) for index in offsets]
             topics.append(self._response("" if self._by_id else name, topic_id, partitions))
         return topics

@@ -195,11 +195,12 @@ async def _produce_verified(
         if verification.producers:
             await verification.end(ctx, request, entries)
         answer = _append_all(ctx, request, entries)
+        # A batch that is checked on a thread is appended later, and its verification holds until then.
+        return await answer if isinstance(answer, Deferred) else answer
     finally:
         for entry in transactional:
             if entry.verification_over is not None:
                 entry.verification_over()
-    return await answer if isinstance(answer, Deferred) else answer
 
 
 def _entries(ctx: RequestContext, topics: Sequence[ProduceRequest.TopicProduceData]) -> list[_Entry]:

@@ -17,6 +17,7 @@ from minibroker.kernel.turns import STEPS, parts
 from minibroker.requests.api import Api
 from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext, settled
 from minibroker.requests.error_responses import refused
+from minibroker.requests.kinds import Each
 from minibroker.requests.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -100,6 +101,8 @@ async def _check(
                     await STEPS
                 rule.split(ctx, request, items, allowed, rest)
             if rest:
+                if isinstance(api.kind, Each) and api.kind.once:  # Kafka looks at distinct names only
+                    rest = list(dict.fromkeys(rest))
                 others.append(await _refuse_some(api, ctx, _with(request, field, rest), CODES[rule.kind]))
                 request, has_items = _with(request, field, allowed), bool(allowed)
     for right in also:

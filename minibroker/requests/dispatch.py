@@ -139,7 +139,8 @@ class Dispatcher:
     def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
         answer = settled(ctx, answer)
         if type(answer) is Deferred:
-            if not refers_to_input(api.request):
+            # A request that waits for the end of a pause has not met the other links yet, which may want its frame.
+            if not refers_to_input(api.request) and self.link_at(Place.PAUSE) is None:
                 ctx.release_frame()
             return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]

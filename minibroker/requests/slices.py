@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
 from minibroker.kernel.executor import Abandoned
@@ -76,23 +76,28 @@ def in_slices(
 def outcome_of(
     ask: Callable[[], Deferred[T]], then: Callable[[T], U | Deferred[U]], refused: Callable[[ApiError], U]
 ) -> U | Deferred[U]:
-    """`then` of what `ask` brings, or `refused` of its ApiError, raised or brought: at once where it is there."""
+    """`then` of what `ask` brings, or `refused` of its ApiError, raised or brought: at once where it is there.
+
+    What `then` and `refused` raise themselves is raised here, or fails the Deferred.
+    """
     try:
         pending = ask()
-        if pending.done:
-            value = pending.result()
+        value = pending.result() if pending.done else None
     except ApiError as error:
         return refused(error)
     if pending.done:
-        return then(value)
+        return then(cast("T", value))
     answer: Deferred[U] = Deferred()
 
     def done(_: Deferred[T]) -> None:
         made: U | Deferred[U]
         try:
-            made = then(pending.result())
-        except ApiError as error:
-            made = refused(error)
+            try:
+                value = pending.result()
+            except ApiError as error:
+                made = refused(error)
+            else:
+                made = then(value)
         except Exception as error:
             answer.fail(error)
             return

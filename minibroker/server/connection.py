@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.info.on_gone is not None:
             self.info.on_gone()
         if not self._blocked & PARKED:  # else the handler may still read the frame
-            self._forget_request()
+            self.forget_request()
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -338,8 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._large is not None and isinstance(frame, memoryview) and frame.obj is self._large:
             self._release_memory()
 
-    def _forget_request(self) -> None:
-        """The connection is closed, and its last request is over."""
+    def forget_request(self) -> None:
+        """The connection is closed, and its last request is over, or is never going to be."""
         self._release_memory()
         self.info.release = None
 
@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         self._api_key = -1
         self._release_memory()
         if self._blocked & CLOSED:
-            self._forget_request()
+            self.forget_request()
             return
         self.active = True
         try:

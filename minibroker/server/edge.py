@@ -141,6 +141,7 @@ class Edge:
             self._servers.remove(entry)
         for connection in [c for c in self.connections if c.owner == dispatch]:
             connection.abort()
+            connection.forget_request()  # the broker that has ended answers nothing that it was asked
 
     def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
         """Hand large buffers to the system without joining them."""

@@ -114,3 +114,19 @@ def test_a_deleted_topic_is_not_made_again(action: str) -> None:
     late.arrive()
     assert [name for name in late.disk.list("") if name.startswith("t-0")] == []
     late.close()
+
+
+def test_a_rule_has_the_frame_of_a_request_that_waited_for_the_end_of_a_pause() -> None:
+    """It is sent twice from its bytes, which belong to the connection again only when the request is over."""
+    running = FaultyCluster(topics={"t": 1})
+    rule = running.inject("CreatePartitions", {"name": "duplicate"}, times=1)
+    running.cluster.pause_broker(1)
+    topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    answer = running.send(m.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False), 2)
+    assert not answer.done
+    running.cluster.resume_broker(1)
+    running.timers.advance(10)
+    assert rule.hits
+    assert [result.name for result in answer.result().results] == ["t"]
+    running.commands.close()
+    running.stop()

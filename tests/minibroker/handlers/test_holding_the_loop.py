@@ -19,7 +19,9 @@ from minibroker.client.connection import Connection
 from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Abandoned, DiskInline
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.partitions import partition
+from minibroker.releases.semantics import KAFKA, KIP, Semantics
 from minibroker.requests.context import CloseConnection, ConnectionInfo
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
@@ -30,6 +32,7 @@ from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.sasl import SaslAuthenticateRequest
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from minibroker_protocol.records import Record, build_batch, native
 from minibroker_storage.origin import Origin
 from minibroker_storage.validator import check_client_batch
@@ -401,3 +404,31 @@ def test_others_are_served_while_a_batch_is_checked(make: Callable[[], bytes], m
             monkeypatch.setattr(partition, "check_client_batch", check)
             ask(connection, produce("t", make()), 9)
     assert checks == 1
+
+
+@pytest.mark.parametrize("semantics", [KAFKA, KIP], ids=["kafka", "kip"])
+def test_a_verification_holds_until_a_batch_that_is_checked_elsewhere_is_written(semantics: Semantics) -> None:
+    """The texts end a verification with its request; the request is over when its records are written."""
+    computing = HeldExecutor()
+    cluster = MemoryCluster(semantics=semantics, topics={"t": 1}, executor=DiskInline(computing))
+    cluster.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer = cluster.call(begin, InitProducerIdResponse, 5)
+    records = [Record(0, NOW, None, bytes(100_000)) for _ in range(20)]
+    batch = build_batch(
+        records,
+        compression=GZIP,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = produce("t", bytes(batch))
+    request.transactional_id, request.acks = "x", -1
+    sent = cluster.send(request, 12)
+    assert not sent.done
+    computing.run()
+    cluster.timers.advance(0)
+    answer = sent.result().responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0), answer.error_message
+    cluster.stop()

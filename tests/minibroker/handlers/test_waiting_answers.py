@@ -437,3 +437,46 @@ def test_an_answer_that_waits_for_another_node(answer: str) -> None:
         story.brokers.settle(100)
         assert waiting.code(pending.result()) == code, event
         story.brokers.stop()
+
+
+def _create_by_metadata(story: Story) -> Request:
+    topics = [m.MetadataRequest.MetadataRequestTopic(name="new")]
+    return m.MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+
+
+def _create_by_find_coordinator(story: Story) -> Request:
+    story.brokers.send(1, m.DeleteTopicsRequest(topic_names=[GROUPS], timeout_ms=1000), 4)
+    story.brokers.settle(50)
+    return m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["out of reach", "stopped"])
+@pytest.mark.parametrize(
+    ("request_of", "version", "codes_of", "codes"),
+    [
+        (_create_by_metadata, 12, lambda answer: [topic.error_code for topic in answer.topics], [UNKNOWN]),
+        (
+            _create_by_find_coordinator,
+            4,
+            lambda answer: [coordinator.error_code for coordinator in answer.coordinators],
+            [UNAVAILABLE] * 2,
+        ),
+    ],
+)
+def test_a_topic_that_is_created_on_the_way_while_the_controller_is_away(
+    request_of: Callable[[Story], Request],
+    version: int,
+    codes_of: Callable[[Any], list[int]],
+    codes: list[int],
+    stopped: bool,
+) -> None:
+    story = Story()
+    request = request_of(story)
+    if stopped:
+        story.brokers.cluster.stop_controller()
+    else:
+        story.brokers.cluster.cut_link(1, CONTROLLER)
+    pending = story.brokers.send(1, request, version)
+    story.brokers.settle(FORWARDING_TIMEOUT_MS + 100)
+    assert codes_of(pending.result()) == codes
+    story.brokers.stop()

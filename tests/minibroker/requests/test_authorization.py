@@ -288,6 +288,8 @@ def test_groups(world: World) -> None:
     assert {g.group_id: g.error_code for g in described.groups} == {"g": 0, "h": GROUP_DENIED}
     deleted = world.alice.ask(m.DeleteGroupsRequest(groups_names=["g"]), 2)
     assert [r.error_code for r in deleted.results] == [GROUP_DENIED]
+    twice = world.alice.ask(m.DeleteGroupsRequest(groups_names=["g", "h", "g"]), 2)  # Kafka looks at distinct names
+    assert [(r.group_id, r.error_code) for r in twice.results] == [("g", GROUP_DENIED), ("h", GROUP_DENIED)]
 
 
 def commit(group: str, *topics: str) -> m.OffsetCommitRequest:

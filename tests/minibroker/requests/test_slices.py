@@ -19,10 +19,11 @@ from minibroker.kernel.executor import Abandoned
 from minibroker.kernel.turns import STEPS_AT_ONCE, Lane
 from minibroker.requests.context import CloseConnection, RequestContext, later
 from minibroker.requests.kinds import Each
-from minibroker.requests.slices import Slices, cut
+from minibroker.requests.slices import Slices, cut, outcome_of
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.structs import struct_of
 
 EACH = {api.name: api for api in apis().values() if isinstance(api.kind, Each)}
@@ -217,3 +218,30 @@ def test_no_later_request_of_a_connection_overtakes_a_long_one(cluster: MemoryCl
         return answers
 
     assert asyncio.run(story()) == served == [b"\0\0\0\1", b"\0\0\0\2"]
+
+
+def test_what_a_refusal_raises_fails_the_answer() -> None:
+    """Else nobody would be answered, and what else waits for the same would not be called."""
+    pending: Deferred[int] = Deferred()
+
+    def refused(error: ApiError) -> int:
+        raise ValueError(error.code.name)
+
+    answer = outcome_of(lambda: pending, lambda value: value, refused)
+    seen: list[object] = []
+    pending.then(seen.append)
+    pending.fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
+    assert seen == [pending]
+    with pytest.raises(ValueError, match="REQUEST_TIMED_OUT"):
+        answer.result()  # type: ignore[union-attr]
+
+
+def test_what_is_raised_after_the_value_is_there_is_no_refusal() -> None:
+    def then(value: int) -> int:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+
+    pending: Deferred[int] = Deferred()
+    answer = outcome_of(lambda: pending, then, lambda error: -1)
+    pending.resolve(1)
+    with pytest.raises(ApiError, match="INVALID_REQUEST"):
+        answer.result()  # type: ignore[union-attr]

@@ -703,3 +703,17 @@ def test_a_reset_throws_away_what_is_unsent(shown: str) -> None:
     with mine, other:
         send_reset_on_close(mine if shown == "socket" else Descriptor())
         assert mine.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == struct.pack("ii", 1, 0)
+
+
+def test_a_broker_that_ends_with_a_large_request_under_way_gives_its_memory_back() -> None:
+    """Nobody answers the request any more: its broker has dropped it. The memory is that of all brokers here."""
+    bench = Bench(queued_max_request_bytes=100_000)
+    connection, _ = bench.connect()
+    request = sized(50_000, PRODUCE)
+    receive(connection, request[:1000])
+    receive(connection, request[1000:])
+    assert (len(bench.broker.parked), bench.edge.memory.used) == (1, 50_000)
+    bench.edge.unlisten(bench.broker.dispatch)
+    connection.connection_lost(None)
+    assert bench.edge.memory.used == 0
+    bench.close()

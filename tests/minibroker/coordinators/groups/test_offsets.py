@@ -388,3 +388,25 @@ def test_the_group_of_an_offset_is_empty_and_simple(client: GroupClient) -> None
     client.commit({T0: 1})
     assert (client.classic().state, client.classic().protocol_type) == (GroupState.EMPTY, None)
     assert by_id(client, "t") != NO_ID
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_offsets_of_a_long_fetch_are_of_one_moment(named: bool) -> None:
+    """KIP-447: what a transaction holds when it is looked up is unstable, also when it ends a turn later."""
+    client = GroupClient({"transaction.state.log.num.partitions": "1"}, topics={"many": 600})
+    for start in range(0, 600, 200):
+        client.commit({("many", index): 10 for index in range(start, start + 200)})
+    producer = client.producer()
+    assert client.add_offsets(producer) == ErrorCode.NONE
+    assert set(client.commit_in_txn(producer, {("many", 599): 20})) == {ErrorCode.NONE}
+    kind = m.OffsetFetchRequest
+    topics = [kind.OffsetFetchRequestTopics(name="many", partition_indexes=list(range(600)))] if named else None
+    group = kind.OffsetFetchRequestGroup(group_id="g", topics=topics)
+    answer = client.send(kind(groups=[group], require_stable=True), 9)
+    assert not answer.done
+    client.end(producer, commit=True)
+    client.timers.advance(0)
+    partitions = answer.result().groups[0].topics[0].partitions
+    last = next(partition for partition in partitions if partition.partition_index == 599)
+    assert (last.committed_offset, last.error_code) in ((-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), (20, ErrorCode.NONE))
+    client.stop()
