@@ -139,8 +139,9 @@ class Dispatcher:
     def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
         answer = settled(ctx, answer)
         if type(answer) is Deferred:
-            # A request that waits for the end of a pause has not met the other links yet, which may want its frame.
-            if not refers_to_input(api.request) and self.link_at(Place.PAUSE) is None:
+            # A request that waits for the end of a pause has yet to meet the link that may send its frame again.
+            meets_faults = self.link_at(Place.PAUSE) is not None and self.link_at(Place.FAULTS_AND_TRACE) is not None
+            if not refers_to_input(api.request) and not meets_faults:
                 ctx.release_frame()
             return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
