@@ -187,9 +187,11 @@ def _readers(arguments: argparse.Namespace) -> int:
         "minutes",
         "runs",
     )
-    for name in others:
-        if options[name]:
-            raise ScriptError(f"--readers has topics of its own, and no failures: leave out --{name}")
+    ignored = {"repeat": 1, "semantics": "kafka", "lineage_key": "value", "any_exit": False, "allow_unmet": False}
+    for name, default in {**dict.fromkeys(others), **ignored}.items():
+        if options[name] and options[name] != default:
+            option = name.replace("_", "-")
+            raise ScriptError(f"--readers has topics of its own, and no failures: leave out --{option}")
     config = dict(parse_assignment(text) for text in arguments.config)
     return judge_readers(arguments.command, arguments.timeout, config)
 

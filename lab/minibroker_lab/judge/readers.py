@@ -117,15 +117,14 @@ def _run(command: Sequence[str], environment: Mapping[str, str], printed: Path, 
 
 def judge_output(topic: Topic, lines: Sequence[str], status: int | None, timeout: float) -> Reading:
     """What a command with this exit status made of a topic. lines: what it printed, ``OFFSET VALUE`` a record."""
-    rows = []
-    for number, line in enumerate(lines, 1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            return Reading(UNDECIDED, f"line {number} of its output is not OFFSET VALUE: {line[:60]!r}")
-        rows.append((int(match[1]), match[2]))
+    matches = [_LINE.fullmatch(line) for line in lines]
+    rows = [(int(match[1]), match[2]) for match in matches if match is not None]
     wrong = _first_wrong(topic, rows)
     if wrong:
         return Reading(WRONG, wrong)
+    for number, (line, match) in enumerate(zip(lines, matches, strict=True), 1):
+        if match is None:
+            return Reading(UNDECIDED, f"line {number} of its output is not OFFSET VALUE: {line[:60]!r}")
     missing = [row for row in topic.promised if row not in rows]
     if status:
         return Reading(UNDECIDED, f"the command ended with {status} after {_of(topic, rows)}")

@@ -80,7 +80,7 @@ class Search:
     def _broken(self, script: Script, judged: Judged) -> None:
         rule = judged.broken[0].finding.rule
         for known in self.found:
-            if known.rule == rule and _has(script, known.script):
+            if known.rule == rule and contains(script, known.script):
                 known.times += 1
                 return
         say(*lines(judged), flush=True)
@@ -163,10 +163,9 @@ def _with(script: Script, steps: list[Step]) -> Script:
     return replace(script, steps=tuple(steps), brokers=brokers)
 
 
-def _has(script: Script, known: Script) -> bool:
-    """Whether `script` contains all faults of `known`, at any request."""
-    kinds = [_kind(step) for step in script.steps]
-    return all(_kind(step) in kinds for step in known.steps)
+def contains(script: Script, known: Script) -> bool:
+    """Whether `script` contains all faults of `known`, each as often, at any request."""
+    return Counter(map(_kind, known.steps)) <= Counter(map(_kind, script.steps))
 
 
 def _kind(step: Step) -> str:

@@ -30,6 +30,7 @@ TOPIC = Topic("t", "", [(1, "a"), (3, "b c")], [(2, "x")])
         (["1 b", "3 b c"], 0, WRONG, "offset 1 'b' was read: the log has 'a' there"),
         (["1 a", "2 y"], 0, WRONG, "offset 2 'y' was read: no record is there"),
         (["1 a"], 0, WRONG, "offset 3 'b c' was not read (1 of 2 records)"),
+        (["2 x", "% Reached end"], 0, WRONG, "offset 2 'x' was read: its transaction was aborted"),
         (["1 a"], None, WRONG, "offset 3 'b c' was not read (1 of 2 records); the command was ended after 9 s"),
         (["1 a"], 2, UNDECIDED, "the command ended with 2 after 1 of 2 records"),
         (["1 a", "connected"], 0, UNDECIDED, "line 2 of its output is not OFFSET VALUE: 'connected'"),
@@ -98,3 +99,12 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["judge", "--readers", "--script", "calm", "--", "client"]) == 2
     said = "--readers has topics of its own, and no failures: leave out --script"
     assert said in capsys.readouterr().err
+    for option in (
+        ["--repeat", "2"],
+        ["--semantics", "kip"],
+        ["--lineage-key", "key"],
+        ["--any-exit"],
+        ["--allow-unmet"],
+    ):
+        assert main(["judge", "--readers", *option, "--", "client"]) == 2
+        assert f"leave out {option[0]}" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import Script, as_toml, bundled, load, parse
-from minibroker_lab.judge.search import Search
+from minibroker_lab.judge.search import Search, contains
 from minibroker_lab.judge.verdict import BrokenPromise
 
 CLIENT = Path(__file__).parents[2] / "support" / "applications" / "wrong_client.py"
@@ -33,6 +33,15 @@ SEEDS = range(200)
 
 def scripts(seen: Footprint, seeds: Iterable[int] = SEEDS) -> list[Script]:
     return [draw(seed, seen) for seed in seeds]
+
+
+def test_a_script_has_another_if_it_has_each_fault_as_often() -> None:
+    """A bug that one lost answer shows is not the one that needs two."""
+    lose = '[[fault]]\napi = "Produce"\naction = {{ name = "drop_reply" }}\nnth = {nth}\n'
+    single, double = (parse(lose.format(nth=1) * count, "x") for count in (1, 2))
+    assert contains(double, single)
+    assert contains(double, double)
+    assert not contains(single, double)
 
 
 def test_a_seed_draws_the_same_script_and_another_seed_another_one() -> None:
