@@ -53,8 +53,12 @@ def end_with_bootloader() -> None:
 
 def hold(unpacked: Path) -> OsLock | None:
     """The lock that says that these files are in use; None if another process of this program has it."""
-    path = str(unpacked / LOCK)
-    return None if os.path.lexists(path) else OsLock(path, path, str(os.getpid()), partial(open_private, create=True))
+    path, made = str(unpacked / LOCK), str(unpacked / f"{LOCK}.new")
+    if os.path.lexists(path):
+        return None
+    lock = OsLock(made, made, str(os.getpid()), partial(open_private, create=True))
+    os.rename(made, path)  # under this name it is locked from the first moment on, whoever looks for what is abandoned
+    return lock
 
 
 def remove_abandoned(own: Path) -> None:
