@@ -53,11 +53,13 @@ def end_with_bootloader() -> None:
 
 def hold(unpacked: Path) -> OsLock | None:
     """The lock that says that these files are in use; None if another process of this program has it."""
-    path, made = str(unpacked / LOCK), str(unpacked / f"{LOCK}.new")
+    path = str(unpacked / LOCK)
+    made = path if sys.platform == "win32" else f"{path}.new"  # Windows renames no open file
     if os.path.lexists(path):
         return None
     lock = OsLock(made, made, str(os.getpid()), partial(open_private, create=True))
-    os.rename(made, path)  # under this name it is locked from the first moment on, whoever looks for what is abandoned
+    if made != path:  # under this name it is locked from the first moment on, whoever looks for what is abandoned
+        os.rename(made, path)
     return lock
 
 
