@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minibroker.client.topics import Position, Span
+from minibroker.client.topics import NO_EPOCH, Position, Span
 from minibroker_pipeline.files import NotReadable
 from minibroker_storage.partition_metadata import topic_id_from_text, topic_id_text
 
@@ -102,6 +102,11 @@ def _is_old(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_initial(content: Mapping[str, Any]) -> bool:
+    """Whether a stream begins there: nothing was read up to it."""
+    return _INITIAL in content
+
+
 def is_old_form(content: Mapping[str, Any]) -> bool:
     return any(map(_is_old, content.values()))
 
@@ -120,6 +125,29 @@ def kept_where_equal(start: Offsets, end: Offsets) -> Offsets:
 
 def _same_offset(known: TopicOffsets, partition: int, at: Position) -> bool:
     return partition in known.partitions and known.partitions[partition].offset == at.offset
+
+
+def not_before(start: Offsets, end: Offsets, *, begins: bool) -> Offsets:
+    """`end`, with `start`'s position where the end lies before it although nothing was cut: it was asked for earlier
+    than the start, or with another isolation level.
+
+    begins: whether the stream begins at `start`, which has no leader epoch where it is an offset of the options.
+    """
+    return {topic: _not_before(start.get(topic), of, begins) for topic, of in end.items()}
+
+
+def _not_before(known: TopicOffsets | None, of: TopicOffsets, begins: bool) -> TopicOffsets:
+    if known is None or known.is_other(of.topic_id) or not (begins or known.topic_id == of.topic_id is not None):
+        return of
+    moved = dict(of.partitions)
+    for partition, at in of.partitions.items():
+        before = known.partitions.get(partition)
+        if before is None or before.offset <= at.offset:
+            continue
+        # Only a leader with a higher epoch can have cut the log.
+        if NO_EPOCH < at.leader_epoch <= before.leader_epoch or (begins and before.leader_epoch == NO_EPOCH):
+            moved[partition] = before
+    return TopicOffsets(of.topic_id, moved)
 
 
 def readable_topics(

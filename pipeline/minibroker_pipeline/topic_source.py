@@ -37,8 +37,10 @@ from minibroker_pipeline.stream_offsets import (
     end_of_batch,
     from_json,
     initial,
+    is_initial,
     is_old_form,
     kept_where_equal,
+    not_before,
     readable_topics,
     start_of_batch,
     to_json,
@@ -338,6 +340,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             others = {topic: None for topic in known if names is not None and topic not in names}
             now = others | {topic: of.topic_id for topic, of in end.items()}
             list(readable_topics(known, end, now, ranges.lost))
+        # Spark asks for the target of a run that ends before it asks where the stream begins.
+        end = not_before(known, end, begins=is_initial(start))
         return end_of_batch(start, kept_where_equal(known, self._limited(known, end, limit)))
 
     def _limited(self, known: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:

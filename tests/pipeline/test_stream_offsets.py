@@ -17,6 +17,7 @@ from minibroker_pipeline.stream_offsets import (
     from_json,
     is_old_form,
     kept_where_equal,
+    not_before,
     readable_topics,
     to_json,
 )
@@ -86,6 +87,25 @@ def test_a_new_leader_alone_is_nothing_new() -> None:
     assert kept == {"t": TopicOffsets(A, {0: Position(5, 1), 1: Position(8, 2)})}
     other = at(B, 5, epoch=1)
     assert kept_where_equal(at(A, 5), other) == other
+
+
+def test_an_end_that_was_asked_for_too_early_is_no_truncation() -> None:
+    """Without a new leader nothing can have been cut."""
+    start, early = at(A, 8, 1, epoch=1), at(A, 5, 4, epoch=1)
+    moved = {"t": TopicOffsets(A, {0: Position(8, 1), 1: Position(4, 1)})}
+    assert not_before(start, early, begins=False) == moved
+    assert not_before(start, at(A, 5, 4, epoch=0), begins=False)["t"].partitions[0] == Position(8, 1)
+    for end in (at(A, 5, 4, epoch=2), at(A, 5, 4, epoch=-1), at(B, 5, 4, epoch=1), at(None, 5, 4, epoch=1)):
+        for begins in (False, True):
+            if begins and end["t"].topic_id is None:
+                continue
+            assert not_before(start, end, begins=begins) == end
+    nameless = at(None, 5, epoch=1)
+    assert not_before(at(None, 8, epoch=1), nameless, begins=False) == nameless
+    # An offset of the options has no epoch.
+    assert not_before(at(A, 8, epoch=-1), at(A, 5, epoch=3), begins=True) == at(A, 8, epoch=-1)
+    assert not_before(at(A, 8, epoch=-1), at(A, 5, epoch=3), begins=False) == at(A, 5, epoch=3)
+    assert not_before({}, early, begins=True) == early
 
 
 def test_a_topic_made_again_is_read_from_its_start() -> None:

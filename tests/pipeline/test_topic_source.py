@@ -240,6 +240,32 @@ def test_a_run_that_ends_reads_what_was_there_when_it_began(source: Source) -> N
     assert source.run(at)[1] == ["later"]
 
 
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_run_that_ends_and_begins_at_the_latest_offset(
+    source: Source, fail_on_data_loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark asks for the target before the begin: a record may come between."""
+    source.write(*letters("old", 5))
+    stream = source.stream(startingOffsets="latest", failOnDataLoss=fail_on_data_loss)
+    stream.prepareForTriggerAvailableNow()
+    source.write("between")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert source.batch(stream, start, end) == []
+    assert (end, capsys.readouterr().err) == (start, "")
+    source.write("later")
+    assert source.run(end, failOnDataLoss=fail_on_data_loss)[1] == ["later"]
+
+
+def test_another_isolation_level_after_a_restart(source: Source) -> None:
+    source.write(*letters("v", 5))
+    source.broker.state.hang_transaction(topic=source.topic, partition=0, transactional_id=source.topic)
+    source.write(*letters("w", 2))
+    end, _ = source.run(isolation="read_uncommitted")
+    assert end[f"{source.topic}-0"]["offset"] == 8
+    assert source.run(end, isolation="read_committed") == (end, [])
+
+
 def test_a_batch_waits_until_it_is_large_enough(source: Source) -> None:
     source.write("a")
     stream = source.stream(minOffsetsPerTrigger="3", maxTriggerDelay="1h")
