@@ -136,6 +136,18 @@ def not_before(start: Offsets, end: Offsets, *, begins: bool) -> Offsets:
     return {topic: _not_before(start.get(topic), of, begins) for topic, of in end.items()}
 
 
+def not_after(wanted: Offsets, end: Offsets) -> Offsets:
+    """`wanted`, cut to `end` where it has the same topic."""
+    cut = {}
+    for topic, of in wanted.items():
+        known = end.get(topic)
+        if known is not None and not known.is_other(of.topic_id):
+            ends = known.partitions
+            of = TopicOffsets(of.topic_id, {p: min(at, ends.get(p, at)) for p, at in of.partitions.items()})
+        cut[topic] = of
+    return cut
+
+
 def _not_before(known: TopicOffsets | None, of: TopicOffsets, begins: bool) -> TopicOffsets:
     if known is None or known.is_other(of.topic_id) or not (begins or known.topic_id == of.topic_id is not None):
         return of

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from minibroker.client.topics import EARLIEST, LATEST, READ_UNCOMMITTED, Position, Span
+from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Position, Span
 from minibroker.output import say
 from minibroker.rules.rows import ABORT, Log, LogFacts, Marker
 from minibroker.rules.scan import control_rows
@@ -40,6 +40,7 @@ from minibroker_pipeline.stream_offsets import (
     is_initial,
     is_old_form,
     kept_where_equal,
+    not_after,
     not_before,
     readable_topics,
     start_of_batch,
@@ -124,17 +125,17 @@ class _Ranges:
 
     def starting(self) -> Offsets:
         """Where a table, or a stream without a checkpoint, begins."""
-        return self._bounded(self.options.starting, None)
+        return self._bounded(self.options.starting, None, self.options.isolation)
 
     def ending(self) -> Offsets:
-        """Where a table stops."""
-        return self._bounded(self.options.ending, None)
+        """Where a table is to stop; with read_committed some of it may not be readable yet."""
+        return self._bounded(self.options.ending, None, READ_UNCOMMITTED)
 
     def newest(self, known: Offsets | None) -> Offsets:
         """The present ends. known: offsets of the last batch; a topic may be missing then if losses are no error."""
-        return self._bounded(_NEWEST, known)
+        return self._bounded(_NEWEST, known, self.options.isolation)
 
-    def _bounded(self, bound: Bound, known: Offsets | None) -> Offsets:
+    def _bounded(self, bound: Bound, known: Offsets | None, isolation: int) -> Offsets:
         client, chosen = self.topics.client, self.options.subscription
         names = chosen.names()
         try:
@@ -151,21 +152,21 @@ class _Ranges:
             if not present:
                 bound.check(())
                 return {}
-            return client.steady(present, lambda places: self._positions(chosen.chosen(places), bound))
+            return client.steady(present, lambda places: self._positions(chosen.chosen(places), bound, isolation))
         except ValueError as error:
             raise NotReadable(str(error)) from None
         finally:
             client.close()
 
-    def _positions(self, places: Sequence[Place], bound: Bound) -> Offsets:
+    def _positions(self, places: Sequence[Place], bound: Bound, isolation: int) -> Offsets:
         bound.check(places)
         positions: dict[str, dict[int, Position]] = {}
         for topic, partition in places:
-            positions.setdefault(topic, {})[partition] = self._position(topic, partition, bound)
+            positions.setdefault(topic, {})[partition] = self._position(topic, partition, bound, isolation)
         return {topic: TopicOffsets(self.topics.client.topic_ids.get(topic), of) for topic, of in positions.items()}
 
-    def _position(self, topic: str, partition: int, bound: Bound) -> Position:
-        client, isolation = self.topics.client, self.options.isolation
+    def _position(self, topic: str, partition: int, bound: Bound, isolation: int) -> Position:
+        client = self.topics.client
         value = bound.at(topic, partition)
         if bound.by_time:
             # -1 for a partition without such a record.
@@ -184,7 +185,8 @@ class _Ranges:
         if value == EARLIEST:
             # What is not read yet cannot be truncated: the beginning needs no epoch.
             return Position(first)
-        end = client.position(topic, partition, LATEST, isolation).offset
+        # What an open transaction keeps from being read is there all the same.
+        end = client.position(topic, partition, LATEST, READ_UNCOMMITTED).offset
         if not first <= value <= end:
             self.lost(f"{bound.option}: {topic}-{partition} has offsets {first} to {end}, and not {value}")
         return Position(min(max(first, value), end))
@@ -295,6 +297,8 @@ class TopicReader(DataSourceReader):
                 raise NotReadable(
                     f"{NAME}: {topic}-{partition} is to be read from offset {first} up to {stops[topic, partition]}"
                 )
+        if self._ranges.options.isolation == READ_COMMITTED:
+            end = not_before(start, not_after(end, self._ranges.newest({})), begins=True)
         return self._ranges.between(start, end)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:

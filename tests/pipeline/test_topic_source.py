@@ -320,6 +320,31 @@ def test_a_table_between_offsets_and_times(source: Source, capsys: pytest.Captur
         table(source, startingOffsets='{"other": {"0": 1}}')
 
 
+def test_offsets_of_the_options_beside_an_open_transaction(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the log although a consumer with read_committed does not see them yet."""
+    source.write(*letters("v", 5), timestamp=1000)
+    source.broker.state.hang_transaction(topic=source.topic, partition=0, transactional_id=source.topic)
+    source.write("w")
+
+    def each(value: int) -> str:
+        return json.dumps({source.topic: {"0": value}})
+
+    assert table(source, startingOffsets=each(6)) == []
+    assert table(source, startingOffsets=each(6), isolation="read_uncommitted") == ["w"]
+    assert table(source, startingOffsets=each(3), endingOffsets=each(7)) == ["v3", "v4"]
+    assert table(source, startingOffsets=each(6), endingOffsets=each(7)) == []
+    assert table(source, startingOffsets=each(3), endingTimestamp="1500") == ["v3", "v4"]
+    with pytest.raises(NotReadable, match="to be read from offset 7 up to 6"):
+        table(source, startingOffsets=each(7), endingOffsets=each(6))
+    with pytest.raises(DataLost, match=f"startingOffsets: {source.topic}-0 has offsets 0 to 7, and not 8"):
+        table(source, startingOffsets=each(8))
+    end, values = source.run(startingOffsets=each(6))
+    assert (end[f"{source.topic}-0"]["offset"], values) == (6, [])
+    assert source.run(end) == (end, [])
+    assert source.run(end, isolation="read_uncommitted")[1] == ["w"]
+    assert capsys.readouterr().err == ""
+
+
 def test_which_topics_and_partitions(broker: Minibroker) -> None:
     source = Source(broker, "chosen-a")
     source.broker.state.create_topic(topic="chosen-a", partitions=2)
