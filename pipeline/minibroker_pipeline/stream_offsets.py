@@ -165,14 +165,15 @@ def _not_before(known: TopicOffsets | None, of: TopicOffsets, begins: bool) -> T
 def readable_topics(
     start: Offsets, end: Offsets, now: Mapping[str, bytes | None], lost: Callable[[str], None]
 ) -> Iterator[str]:
-    """The topics of `end` that can be read; `lost` is called for what cannot. now: topic → its present id, of those
-    that the cluster has."""
+    """The topics of `end` that can be read; `lost` is called for topics and partitions that cannot. now: topic → its
+    present id, of those that the cluster has."""
     for topic in sorted(start.keys() - end.keys()):
         missing = "is not read any more" if topic in now else "is not in the cluster: it was deleted"
         lost(f"topic {topic}, which was read up to {_ends(start[topic])}, {missing}")
     for topic, of in sorted(end.items()):
         if topic not in now:
-            lost(f"topic {topic}, which is to be read up to {_ends(of)}, is not in the cluster: it was deleted")
+            which = "was read" if start.get(topic) == of else "is to be read"
+            lost(f"topic {topic}, which {which} up to {_ends(of)}, is not in the cluster: it was deleted")
         elif of.is_other(now[topic]):
             lost(
                 f"topic {topic}, which is to be read up to {_ends(of)}, was deleted and made again: its id was "
@@ -185,6 +186,11 @@ def readable_topics(
                     f"read up to {_ends(start[topic])}, it is {_text(of.topic_id)}; what was written to the old one "
                     "after that is gone, and the new one is to be read from its start"
                 )
+            elif topic in start:
+                # Kafka removes no partition of a topic: the query does not name it.
+                for partition in sorted(start[topic].partitions.keys() - of.partitions.keys()):
+                    offset = start[topic].partitions[partition].offset
+                    lost(f"{topic}-{partition}, which was read up to offset {offset}, is not read any more")
             yield topic
 
 
@@ -213,9 +219,6 @@ class Changes:
             known = start.get(topic)
             if known is not None and known.is_other(of.topic_id):
                 known = None
-            for partition, at in sorted({} if known is None else known.partitions.items()):
-                if partition not in of.partitions:
-                    self._lost(f"{topic}-{partition}, which was read up to offset {at.offset}, is not in the cluster")
             for partition, stop in sorted(of.partitions.items()):
                 first = self._begin(topic, partition, known, stop)
                 if first < stop.offset:

@@ -68,6 +68,11 @@ class Subscription:
             return None
         return sorted(self.assigned) if self.assigned is not None else list(self.topics)
 
+    def includes(self, topic: str) -> bool:
+        """Whether a topic of this name is read, or some of its partitions."""
+        names = self.names()
+        return bool(self.matching([topic])) if names is None else topic in names
+
     def matching(self, topics: Collection[str]) -> list[str]:
         """Those that the pattern matches."""
         return sorted(topic for topic in topics if self.pattern is not None and re.fullmatch(self.pattern, topic))

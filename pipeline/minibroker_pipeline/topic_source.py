@@ -116,11 +116,15 @@ class _Ranges:
         if options.client_id is not None:
             self.topics.client.client_id = options.client_id
         self.schema = schema
+        self._said: set[str] = set()
 
     def lost(self, text: str) -> None:
-        """Raises DataLost, or prints what is passed over."""
+        """Raises DataLost, or prints what is passed over, once."""
         if self.options.fail_on_data_loss:
             raise DataLost(f"{NAME}: {text}. {_NEXT}")
+        if text in self._said:
+            return
+        self._said.add(text)
         say(f"{NAME}: {text}; going on, as failOnDataLoss=false", to=sys.stderr, flush=True)
 
     def starting(self) -> Offsets:
@@ -131,8 +135,8 @@ class _Ranges:
         """Where a table is to stop; with read_committed some of it may not be readable yet."""
         return self._bounded(self.options.ending, None, READ_UNCOMMITTED)
 
-    def newest(self, known: Offsets | None) -> Offsets:
-        """The present ends. known: offsets of the last batch; a topic may be missing then if losses are no error."""
+    def newest(self, known: Offsets) -> Offsets:
+        """The present ends of what is there. known: offsets of the last batch, whose topics may be missing."""
         return self._bounded(_NEWEST, known, self.options.isolation)
 
     def _bounded(self, bound: Bound, known: Offsets | None, isolation: int) -> Offsets:
@@ -141,13 +145,10 @@ class _Ranges:
         try:
             if names is None:
                 present: list[str] = chosen.matching(client.public_topics())
-                names = sorted({*present, *(known or ())})
             else:
                 present = sorted(client.present(names))
-            for name in names:
-                if name not in present and (self.options.fail_on_data_loss or known is None):
-                    if known and name in known:
-                        self.lost(f"topic {name}, which was read before, is not in the cluster: it was deleted")
+            for name in names or ():
+                if name not in present and (known is None or (self.options.fail_on_data_loss and name not in known)):
                     raise NotReadable(f"{NAME}: topic {name} is not in the cluster: it was deleted, or never created")
             if not present:
                 bound.check(())
@@ -190,6 +191,24 @@ class _Ranges:
         if not first <= value <= end:
             self.lost(f"{bound.option}: {topic}-{partition} has offsets {first} to {end}, and not {value}")
         return Position(min(max(first, value), end))
+
+    def with_absent(self, known: Offsets, end: Offsets) -> Offsets:
+        """`end`, and topics that are to be read but are not in it, where they were before: a topic that is away for a
+        moment is read on from there. Raises DataLost before Spark writes the batch into its checkpoint."""
+        client, subscription = self.topics.client, self.options.subscription
+        present = {topic: of.topic_id for topic, of in end.items()}
+        if absent := known.keys() - end.keys():
+            try:
+                present |= client.present(absent)
+            finally:
+                client.close()
+        kept = {topic: known[topic] for topic in absent if subscription.includes(topic)}
+        if self.options.fail_on_data_loss:
+            kept = {topic: of for topic, of in kept.items() if topic in present}
+            list(readable_topics(known, end | kept, present, self.lost))
+        else:
+            list(readable_topics(kept, kept, present, self.lost))
+        return end | kept
 
     def begin(self, start: Offsets, end: Offsets) -> dict[Place, int]:
         """Where each partition of `end` is read from: a new one, or one of a topic that was made again, from its
@@ -335,15 +354,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ranges.newest({})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Raises DataLost for a topic that was deleted, before Spark writes the batch into its checkpoint."""
+        """Raises DataLost as `with_absent` does."""
         ranges = self._ranges
         known = from_json(start)
         end = self._newest = ranges.newest(known) if self._target is None else self._target
-        if ranges.options.fail_on_data_loss:
-            names = ranges.options.subscription.names()
-            others = {topic: None for topic in known if names is not None and topic not in names}
-            now = others | {topic: of.topic_id for topic, of in end.items()}
-            list(readable_topics(known, end, now, ranges.lost))
+        end = ranges.with_absent(known, end)
         # Spark asks for the target of a run that ends before it asks where the stream begins.
         end = not_before(known, end, begins=is_initial(start))
         return end_of_batch(start, kept_where_equal(known, self._limited(known, end, limit)))

@@ -153,6 +153,6 @@ def test_a_log_that_was_truncated() -> None:
     assert changes(at(A, 30, epoch=2), at(A, 100, epoch=2), cut=25) == ([(0, 30, 100)], [])  # not without an election
 
 
-def test_a_partition_that_is_gone() -> None:
+def test_a_partition_that_is_not_read_any_more() -> None:
     spans, (said,) = changes(from_json({"t-0": 5, "t-1": 4}), at(A, 9))
-    assert (spans, said) == ([(0, 5, 9)], "t-1, which was read up to offset 4, is not in the cluster")
+    assert (spans, said) == ([(0, 5, 9)], "t-1, which was read up to offset 4, is not read any more")

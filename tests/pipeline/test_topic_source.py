@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
+from minibroker.faults import Error
 from minibroker.rules.rows import Log
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline.files import NotReadable
@@ -139,16 +140,18 @@ def test_a_topic_that_is_deleted(source: Source, capsys: pytest.CaptureFixture[s
     source.write("a")
     start, _ = source.run()
     source.delete()
-    with pytest.raises(DataLost, match=f"topic {source.topic}, which was read before, is not in the cluster"):
+    with pytest.raises(DataLost, match=f"topic {source.topic}, which was read up to offset 0@1, is not in the cluster"):
         source.run(start)
     end, read = source.run(start, failOnDataLoss="false")
-    assert (end, read) == ({}, [])
-    assert "is not in the cluster: it was deleted" in capsys.readouterr().err
+    assert (end, read) == (start, [])
+    assert capsys.readouterr().err.count("is not in the cluster: it was deleted") == 1
     with pytest.raises(NotReadable, match="is not in the cluster: it was deleted, or never created"):
         source.stream().initialOffset()
     source.create()
     source.write("b")
-    assert source.run(end)[1] == ["b"]
+    with pytest.raises(DataLost, match="was deleted and made again"):
+        source.run(end)
+    assert source.run(end, failOnDataLoss="false")[1] == ["b"]
 
 
 def test_records_deleted_past_the_checkpoint(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +192,42 @@ def test_a_topic_that_is_not_asked_for_any_more(source: Source) -> None:
     source.broker.state.create_topic(topic=f"{source.topic}-next", partitions=1)
     with pytest.raises(DataLost, match=f"topic {source.topic}, which was read up to offset 0@1, is not read any more"):
         source.run(end, subscribe=f"{source.topic}-next")
+
+
+def test_a_topic_that_is_away_for_a_moment_is_read_on(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its offsets stay in the checkpoint, or all of it would be read again."""
+    source.write("a")
+    start, _ = source.run()
+    unknown = Error("UNKNOWN_TOPIC_OR_PARTITION")
+    for more in ({}, {"subscribePattern": f"{source.topic}.*"}):
+        stream = source.stream(failOnDataLoss="false", **more)
+        source.broker.faults.inject("Metadata", unknown, client_id="minibroker-audit", times=2)
+        for _ in range(2):
+            assert stream.latestOffset(start, ReadAllAvailable()) == start
+    source.write("b")
+    assert source.run(start, failOnDataLoss="false")[1] == ["b"]
+    assert capsys.readouterr().err.count("is not in the cluster") == 2  # once by each stream
+
+
+def test_partitions_that_are_not_asked_for_any_more(broker: Minibroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark must not write the batch into its checkpoint before the query fails."""
+    broker.state.create_topic(topic="narrowed", partitions=2)
+    source = Source(broker, "narrowed")
+    source.write("a")
+    source.write("b", partition=1)
+    start, _ = source.run(assign='{"narrowed": [0, 1]}')
+    source.write("c")
+    stream = source.stream(assign='{"narrowed": [0]}')
+    with pytest.raises(DataLost, match="narrowed-1, which was read up to offset 1, is not read any more"):
+        stream.latestOffset(start, ReadAllAvailable())
+    end, values = source.run(start, assign='{"narrowed": [0]}', failOnDataLoss="false")
+    assert (end.keys(), values) == ({"narrowed-0"}, ["c"])
+    stream = source.stream(subscribePattern="other")
+    with pytest.raises(DataLost, match="topic narrowed, which was read up to offset 0@2, is not read any more"):
+        stream.latestOffset(end, ReadAllAvailable())
+    assert source.run(end, subscribePattern="other", failOnDataLoss="false") == ({}, [])
+    assert capsys.readouterr().err.count("is not read any more; going on") == 2
+    source.client.close()
 
 
 def test_nothing_new_is_no_new_offset(source: Source) -> None:
@@ -365,7 +404,7 @@ def test_which_topics_and_partitions(broker: Minibroker) -> None:
     end, values = source.run(end, subscribePattern="chosen-.*")
     assert values == ["n"]
     new.delete()
-    with pytest.raises(DataLost, match="topic chosen-new, which was read before, is not in the cluster"):
+    with pytest.raises(DataLost, match="topic chosen-new, which was read up to offset 0@1, is not in the cluster"):
         source.run(end, subscribePattern="chosen-.*")
     assert source.run(end, subscribePattern="chosen-.*", failOnDataLoss="false")[1] == []
     for one in (source, new):
