@@ -65,11 +65,12 @@ class DataLost(NotReadable):
 
 
 class Range(InputPartition):
-    """Offsets of a partition, which one task reads."""
+    """Offsets of a partition, which one task reads. is_first: no other task of the batch reads lower ones."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, *, is_first: bool = True) -> None:
         super().__init__(None)
         self.span = span
+        self.is_first = is_first
 
     @property
     def start(self) -> int:
@@ -239,34 +240,41 @@ class _Ranges:
             )
             spans = list(changes.spans(start, end, client.present({*start, *end})))
             options = self.options
-            return [Range(span) for span in split(spans, options.min_partitions, options.max_records_per_partition)]
+            begins = {(span.topic, span.partition, span.start) for span in spans}
+            return [
+                Range(part, is_first=(part.topic, part.partition, part.start) in begins)
+                for part in split(spans, options.min_partitions, options.max_records_per_partition)
+            ]
         finally:
             client.close()
 
     def read(self, chosen: Range) -> Iterator[Any]:
-        return record_batches(self._readable(chosen.span), self.schema, topic_batch)
+        return record_batches(self._readable(chosen), self.schema, topic_batch)
 
-    def _readable(self, span: Span) -> Iterator[PlainRecord]:
+    def _readable(self, chosen: Range) -> Iterator[PlainRecord]:
         """Raises NotReadable for a batch that cannot be read, unless the column that says so was chosen."""
-        for record in self._records(span):
+        for record in self._records(chosen):
             if record.fault is not None and "fault" not in self.schema.names:
                 raise NotReadable(f"{NAME}: {record.log}: the batch at offset {record.offset}: {record.fault}")
             yield record
 
-    def _records(self, span: Span | None) -> Iterator[PlainRecord]:
+    def _records(self, chosen: Range) -> Iterator[PlainRecord]:
         """The records that a consumer of this isolation level sees."""
+        span: Span | None = chosen.span
         while span is not None:
             try:
                 yield from self._records_of(span)
                 return
             except RecordsLost as error:
                 self.lost(str(error))
-                span = self._rest(span, error.resume)
+                resume = error.resume
+                if resume is not None and not chosen.is_first:
+                    # What a truncation has put below is read by the task before this one.
+                    resume = max(resume, chosen.start)
+                span = None if resume is None else self._rest(span, resume)
 
-    def _rest(self, span: Span, resume: int | None) -> Span | None:
+    def _rest(self, span: Span, resume: int) -> Span | None:
         """What is still to be read of a span after a loss."""
-        if resume is None:
-            return None
         client = self.topics.client
         try:
             end = client.position(span.topic, span.partition, LATEST, self.options.isolation)

@@ -421,6 +421,19 @@ def test_tasks_of_a_partition(source: Source) -> None:
         assert source.batch(stream, start, end) == letters("v", 10)
 
 
+def test_tasks_of_a_partition_that_is_truncated_meanwhile(source: Source) -> None:
+    """What comes in the place of lost records is read by one task."""
+    source.write(*letters("v", 10))
+    stream = source.stream(minPartitions="2", failOnDataLoss="false")
+    start = stream.initialOffset()
+    planned = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    assert [(part.start, part.stop, part.is_first) for part in planned] == [(0, 5, True), (5, 10, False)]
+    source.broker.state.truncate_tail(topic=source.topic, partition=0, offset=3)
+    source.write(*letters("new", 9))
+    made = [[bytes(v.as_py()).decode() for b in stream.read(part) for v in b.column("value")] for part in planned]
+    assert made == [["v0", "v1", "v2", "new0", "new1"], ["new2", "new3", "new4", "new5", "new6"]]
+
+
 def test_columns_are_those_of_the_connector(source: Source) -> None:
     from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
