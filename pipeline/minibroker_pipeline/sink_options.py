@@ -77,7 +77,10 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
         timeout_ms=_number(texts, "transactionTimeoutMs", 300_000, 1),
         compression=Compression[compression],
     )
-    return sink if all(counts) else sink.over(_partitions(sink))
+    if all(counts):
+        return sink
+    chosen = {topic: count for topic, count in sink.counts.items() if count}
+    return sink.over({**_partitions(sink), **chosen})
 
 
 def _topics(texts: Mapping[str, str]) -> tuple[list[str], list[int]]:
