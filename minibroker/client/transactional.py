@@ -159,6 +159,25 @@ class TransactionalClient(ReadingClient):
 
         return self.patiently(ask)
 
+    def all_committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """(topic, partition) → the committed offset and its metadata, of all that the group has. One that is committed
+        for the first time may be missing until its transaction has ended."""
+        request = m.OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+
+        def ask() -> dict[tuple[str, int], tuple[int, str]]:
+            _, address = self.coordinator(group, GROUP_KEY)
+            answer = self.ask(address, request, m.OffsetFetchResponse, 7)
+            require(answer.error_code, f"group {group}")
+            committed = {}
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    place = topic.name, partition.partition_index
+                    require(partition.error_code, f"offset of group {group} for {place[0]}-{place[1]}")
+                    committed[place] = partition.committed_offset, partition.metadata or ""
+            return committed
+
+        return self.patiently(ask)
+
     def commit_offset(
         self, producer: Producer, group: str, topic: str, partition: int, offset: int, metadata: str
     ) -> None:

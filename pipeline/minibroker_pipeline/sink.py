@@ -115,6 +115,14 @@ class SinkMarker(NamedTuple):
         return json.dumps({"query": self.query, "partitions": self.partitions, **others})
 
 
+def _is_marker(offset: int, metadata: str) -> bool:
+    try:
+        SinkMarker.read(offset, metadata)
+    except SinkRefused:
+        return False
+    return True
+
+
 class Attempt(NamedTuple):
     """One try at one batch: the epoch that it writes under, and the marker before it."""
 
@@ -199,6 +207,13 @@ class SinkDriver:
                     raise SinkRefused(f"topic {topic} has {there[topic]} partitions, not {count}")
             producer = self._client.init_producer_id(sink.name, sink.timeout_ms, transaction_version=version)
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION) if sink.marked else None
+            committed = self._client.all_committed(sink.group) if sink.marked and found is None else {}
+        for (topic, partition), other in committed.items():
+            if partition == MARKER_PARTITION and topic != sink.topic and _is_marker(*other):
+                raise SinkRefused(
+                    f"sink {sink.name}: its marker is with topic {topic}, and not with {sink.topic}, the first of its "
+                    f"topics now: batches would be written again; name {topic} first"
+                )
         marker = None if found is None else SinkMarker.read(*found)
         if version < BUMPS_EPOCH:
             with self._asking():

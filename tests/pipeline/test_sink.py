@@ -589,6 +589,25 @@ def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
     assert (job.marked, job.group) == (True, "s.j")
     asked = {"bootstrap": sink.bootstrap, "topic": sink.topic, "sink": "s"}
     assert sink_of(asked, streaming=True).partitions == 3
+    broker.state.create_topic(topic=f"{sink.topic}-more", partitions=5)
+    several = {**asked, "topic": f"{sink.topic},{sink.topic}-more"}
+    for text, counts in (("0,2", [3, 2]), ("2,0", [2, 5]), ("0,0", [3, 5]), ("1,4", [1, 4])):
+        assert [*sink_of({**several, "partitions": text}, streaming=True).counts.values()] == counts
+
+
+def test_topics_in_another_order_are_refused(broker: Minibroker, sink: Sink) -> None:
+    """The marker is with the first topic: a job would be written again."""
+    other = f"{sink.topic}-other"
+    broker.state.create_topic(topic=other, partitions=3)
+    job = replace(sink, job="j", others=((other, 3),))
+    driver = SinkDriver(job)
+    driver.commit([], 0)
+    assert driver.begin().marker is not None
+    reason = f"its marker is with topic {sink.topic}, and not with {other}.*name {sink.topic} first"
+    for first in (replace(job, topic=other, others=((sink.topic, 3),)), replace(job, topic=other, others=())):
+        with pytest.raises(SinkRefused, match=reason):
+            SinkDriver(first).begin()
+    assert SinkDriver(replace(job, job="k", topic=other, others=())).begin().marker is None
 
 
 def test_a_sink_over_tls_with_a_password(tmp_path: Path) -> None:
