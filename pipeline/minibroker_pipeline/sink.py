@@ -3,7 +3,7 @@
 `SinkDriver.begin` takes the transactional id over and reads the marker. `sink_task.write_task` appends the rows of one
 task under that producer id and epoch. `SinkDriver.commit` adds the next marker and ends the transaction. The marker is
 an offset of the group that has the sink's name, committed in the same transaction: the number of the next batch, with
-the query that wrote it and the number of partitions as metadata.
+the query that wrote it, the number of partitions and the partitioner as metadata.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Compression
 
 MARKER_PARTITION: Final = 0
+MURMUR2: Final = "murmur2"
+SPARKS_HASH: Final = "hash"
+"""The partitioner of earlier releases, whose markers name none."""
 OLD: Final = f"{TRANSACTION_VERSION} is below {BUMPS_EPOCH}"
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -57,7 +60,8 @@ class Sink:
     name: transactional id, and group of the marker. topic: has the marker. partitions: how many of the topic's are
     written to. others: further topics that a batch may write to, each with its number of partitions.
     job: of a write that is no stream, the name under which it happens once. marked: whether there is a marker at all.
-    first_batch: the only batch for which a missing marker is no error.
+    first_batch: the only batch for which a missing marker is no error. partitioner: what has chosen the partitions of
+    the rows, None where the query itself did.
     """
 
     bootstrap: str
@@ -71,6 +75,7 @@ class Sink:
     timeout_ms: int = 300_000
     compression: Compression = Compression.NONE
     others: tuple[tuple[str, int], ...] = ()
+    partitioner: str | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -92,12 +97,14 @@ class Sink:
 
 
 class SinkMarker(NamedTuple):
-    """The marker of the last committed batch, with the numbers of partitions that it was written to."""
+    """The marker of the last committed batch, with the numbers of partitions that it was written to and the partitioner
+    (None: the query itself)."""
 
     next_batch: int
     query: str
     partitions: int
     others: tuple[tuple[str, int], ...] = ()
+    partitioner: str | None = None
 
     @classmethod
     def read(cls, offset: int, metadata: str) -> SinkMarker:
@@ -105,14 +112,17 @@ class SinkMarker(NamedTuple):
         try:
             content = json.loads(metadata)
             others = tuple((str(topic), int(count)) for topic, count in content.get("others", {}).items())
-            return cls(offset, str(content["query"]), int(content["partitions"]), others)
+            partitioner = content.get("partitioner", SPARKS_HASH)
+            return cls(offset, str(content["query"]), int(content["partitions"]), others, partitioner)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise SinkRefused(f"offset {offset} with metadata {metadata!r} is no marker of a sink") from None
 
     @property
     def metadata(self) -> str:
         others = {"others": dict(self.others)} if self.others else {}
-        return json.dumps({"query": self.query, "partitions": self.partitions, **others})
+        return json.dumps(
+            {"query": self.query, "partitions": self.partitions, **others, "partitioner": self.partitioner}
+        )
 
 
 def _is_marker(offset: int, metadata: str) -> bool:
@@ -166,6 +176,18 @@ def is_new(sink: Sink, marker: SinkMarker | None, batch: MicroBatch) -> bool:
     return batch.number == marker.next_batch
 
 
+def _changes(sink: Sink, marker: SinkMarker) -> Iterator[str]:
+    """What lays the next batch out differently than the marker says of the last one."""
+    before = {sink.topic: marker.partitions, **dict(marker.others)}
+    for topic, count in sink.counts.items():
+        if before.get(topic, count) != count:
+            yield f"that is written to {count} partitions of {topic}, {before[topic]} before"
+    # A query that chooses the partitions itself knows what it does.
+    if sink.partitioner not in (None, marker.partitioner):
+        earlier = "the query itself" if marker.partitioner is None else marker.partitioner
+        yield f"whose partitions {sink.partitioner} chooses, {earlier} before"
+
+
 class SinkDriver:
     """Begins, commits and aborts the attempts of one sink.
 
@@ -179,20 +201,18 @@ class SinkDriver:
     def begin(self) -> Attempt:
         """Fence every earlier attempt, then read the marker. Raises SinkRefused.
 
-        Where the number of partitions is another one than before, that is printed: every batch before has been
-        committed or aborted whole, so the next one can be laid out anew.
+        Where the number of partitions, or the partitioner, is another one than before, that is printed: every batch
+        before has been committed or aborted whole, so the next one can be laid out anew.
         """
         attempt = self._begin()
         if attempt.marker is not None:
-            before = {self.sink.topic: attempt.marker.partitions, **dict(attempt.marker.others)}
-            for topic, count in self.sink.counts.items():
-                if before.get(topic, count) != count:
-                    say(
-                        f"sink {self.sink.name}: batch {attempt.marker.next_batch} is the first that is written to "
-                        f"{count} partitions of {topic}, {before[topic]} before: keys may have another partition now",
-                        to=sys.stderr,
-                        flush=True,
-                    )
+            for change in _changes(self.sink, attempt.marker):
+                say(
+                    f"sink {self.sink.name}: batch {attempt.marker.next_batch} is the first {change}: keys may have "
+                    "another partition now",
+                    to=sys.stderr,
+                    flush=True,
+                )
         return attempt
 
     def _begin(self) -> Attempt:
@@ -242,7 +262,8 @@ class SinkDriver:
                 self._leave(attempt)
                 return
             if sink.marked:
-                self._mark(attempt, SinkMarker(number + 1, batch.query, sink.partitions, sink.others))
+                marker = SinkMarker(number + 1, batch.query, sink.partitions, sink.others, sink.partitioner)
+                self._mark(attempt, marker)
             self._client.end(attempt.producer, commit=True)
 
     def keep(self, query: str) -> None:

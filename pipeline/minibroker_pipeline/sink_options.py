@@ -8,7 +8,7 @@ from typing import Final
 
 from minibroker.client.security import Security
 from minibroker.kernel.addresses import parse_address
-from minibroker_pipeline.sink import Sink, SinkRefused, sink_errors
+from minibroker_pipeline.sink import MURMUR2, SPARKS_HASH, Sink, SinkRefused, sink_errors
 from minibroker_protocol.records import Compression
 
 NAME: Final = "kafka-exactly-once"
@@ -23,7 +23,17 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 """Names and types, as Spark's own sink has them."""
 _NEEDED: Final = ("value", "partition")
 _KNOWN: Final = frozenset(
-    {"bootstrap", "topic", "sink", "partitions", "jobid", "firstbatch", "transactiontimeoutms", "compression"}
+    {
+        "bootstrap",
+        "topic",
+        "sink",
+        "partitions",
+        "jobid",
+        "firstbatch",
+        "transactiontimeoutms",
+        "compression",
+        "partitioner",
+    }
 )
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
@@ -55,6 +65,9 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
     if compression not in Compression.__members__:
         known = ", ".join(codec.lower() for codec in Compression.__members__)
         raise SinkRefused(f"{NAME}: compression {texts['compression']!r} is none of {known}")
+    partitioner = texts.get("partitioner")
+    if partitioner not in (None, MURMUR2, SPARKS_HASH):
+        raise SinkRefused(f"{NAME}: partitioner {partitioner!r} is none of {MURMUR2}, {SPARKS_HASH}")
     topics, counts = _topics(texts)
     try:
         for address in texts["bootstrap"].split(","):
@@ -76,6 +89,7 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
         first_batch=_number(texts, "firstBatch", 0, 0),
         timeout_ms=_number(texts, "transactionTimeoutMs", 300_000, 1),
         compression=Compression[compression],
+        partitioner=partitioner,
     )
     if all(counts):
         return sink

@@ -22,13 +22,11 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from minibroker_pipeline.murmur2 import positive_murmur2
 from minibroker_pipeline.session import register_source
-from minibroker_pipeline.sink import Attempt, MicroBatch, Sink, SinkDriver, SinkRefused, Written
+from minibroker_pipeline.sink import MURMUR2, SPARKS_HASH, Attempt, MicroBatch, Sink, SinkDriver, SinkRefused, Written
 from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
 from minibroker_pipeline.sink_task import write_task
 
-MURMUR2: Final = "murmur2"
-SPARKS_HASH: Final = "hash"
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -175,14 +173,16 @@ def exactly_once(df: Any, topic: str | Sequence[str], *, bootstrap: str, sink: s
     if df.sparkSession.conf.get("spark.speculation", "false") == "true":
         raise SinkRefused(f"{NAME}: spark.speculation is on: a second copy of a task would fail the batch; turn it off")
     partitioner = str(options.pop("partitioner", MURMUR2))
+    chooses = "partition" not in df.columns
     named = {
         **{key: str(value) for key, value in options.items()},
         "bootstrap": bootstrap,
         "topic": topic if isinstance(topic, str) else ",".join(topic),
         "sink": sink,
+        **({"partitioner": partitioner} if chooses else {}),
     }
     counts = sink_of(named, streaming=df.isStreaming).counts
-    if "partition" not in df.columns:
+    if chooses:
         df = df.withColumn("partition", _partition_of(df.columns, counts, partitioner))
     columns = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     check_columns(columns, len(counts))
@@ -201,8 +201,6 @@ def _partition_of(columns: Sequence[str], counts: Mapping[str, int], partitioner
     """The column `partition` from key, value and topic."""
     from pyspark.sql import functions as F
 
-    if partitioner not in (MURMUR2, SPARKS_HASH):
-        raise SinkRefused(f"{NAME}: partitioner {partitioner!r} is none of {MURMUR2}, {SPARKS_HASH}")
     count = F.lit(next(iter(counts.values())))
     if len(counts) > 1 and "topic" in columns:
         of_topic = F.create_map(*(F.lit(item) for pair in counts.items() for item in pair))

@@ -571,6 +571,7 @@ OPTIONS = {"bootstrap": "localhost:9092", "topic": "t", "sink": "s", "partitions
         ({"partitions": "-1"}, "partitions=-1: expected a whole number"),
         ({"transactionTimeoutMs": "0"}, "expected a whole number from 1"),
         ({"compression": "lzo"}, "'lzo' is none of none, gzip"),
+        ({"partitioner": "crc"}, "partitioner 'crc' is none of murmur2, hash"),
         ({"kafka.security.protocol": "SSH"}, "security.protocol=SSH"),
         ({"bootstrap": "nowhere"}, "'nowhere' is not HOST:PORT"),
     ],
@@ -582,7 +583,9 @@ def test_options_that_are_refused(more: dict[str, str], reason: str) -> None:
 
 def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
     named = {**OPTIONS, "firstBatch": "4", "transactionTimeoutMs": "9", "compression": "zstd", "queryName": "q"}
+    named["partitioner"] = "murmur2"
     expected = Sink("localhost:9092", "t", "s", 3, first_batch=4, timeout_ms=9, compression=Compression.ZSTD)
+    expected = replace(expected, partitioner="murmur2")
     assert sink_of(named, streaming=True) == expected
     assert sink_of(OPTIONS, streaming=False).marked is False
     job = sink_of({**OPTIONS, "jobId": "j"}, streaming=False)
@@ -593,6 +596,22 @@ def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
     several = {**asked, "topic": f"{sink.topic},{sink.topic}-more"}
     for text, counts in (("0,2", [3, 2]), ("2,0", [2, 5]), ("0,0", [3, 5]), ("1,4", [1, 4])):
         assert [*sink_of({**several, "partitions": text}, streaming=True).counts.values()] == counts
+
+
+def test_another_partitioner_is_printed(sink: Sink, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys have another partition from that batch on."""
+    for partitioner in ("hash", "murmur2", None, "murmur2", "murmur2"):
+        driver = SinkDriver(replace(sink, partitioner=partitioner))
+        number = 0 if (marker := driver.begin().marker) is None else marker.next_batch
+        driver.commit([Written(driver.begin(), MicroBatch(QUERY, number), {})], number)
+    said = f"sink {sink.name}: batch %s is the first whose partitions murmur2 chooses, %s before: keys may have"
+    lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
+    assert [line.partition(" another")[0] for line in lines] == [said % (1, "hash"), said % (3, "the query itself")]
+    # Earlier releases wrote none, and hashed as Spark does.
+    assert SinkMarker.read(5, '{"query": "q", "partitions": 2}').partitioner == "hash"
+    for partitioner in ("murmur2", None):
+        marker = SinkMarker(5, "q", 2, (), partitioner)
+        assert SinkMarker.read(5, marker.metadata) == marker
 
 
 def test_topics_in_another_order_are_refused(broker: Minibroker, sink: Sink) -> None:
