@@ -26,6 +26,11 @@ class Folder:
             system.get_file_info(path)
         return self
 
+    def has(self, name: str) -> bool:
+        """Whether a file of this name was published."""
+        system, root = self._files.opened()
+        return bool(system.get_file_info(f"{root.rstrip('/')}/{name}").is_file)
+
     def target(self, name: str) -> tuple[Any, str]:
         """(pyarrow's file system, path in it) to write a file to; its folder is made. `publish` shows the file then."""
         system, root = self._files.opened()

@@ -85,9 +85,15 @@ class AuditFrames:
         """Add this audit to Parquet tables in a directory: a path, or a URI as the audit reads from.
 
         Executors write, through pyarrow: Spark needs no jar for S3 or others. A table `audits` with one row for each
-        audit is written last, so that a run that is named there is whole. Raises OSError, NotReadable.
+        audit is written last, so that a run that is named there is whole. Raises OSError, NotReadable; FileExistsError
+        where the directory has an audit of this run_id.
         """
         folder = Folder(uri).check()
+        if folder.has(_file(f"audits/{self.run_id}", 0)):
+            raise FileExistsError(
+                f"audit: {uri} has an audit with the run_id {self.run_id}, whose rows would be mixed with these; "
+                "choose another one"
+            )
         for name in TABLES:
             self._write(folder, name, getattr(self, name))
         self._write(folder, "audits", self._of_this_run(self._summary()))
@@ -248,6 +254,11 @@ def _end_of(verdict: LogVerdict) -> dict[str, Any]:
     return {**facts.log._asdict(), "start_offset": facts.start_offset, "end_offset": verdict.end_offset}
 
 
+def _file(stem: str, number: int) -> str:
+    """Of a task's rows."""
+    return f"{stem}-{number:06d}.parquet"
+
+
 def _write_rows(folder: Folder, stem: str, schema: Any, batches: Iterable[Any]) -> Iterator[Any]:
     """One file of a task's rows; of the first task also without any, so that the table can be read."""
     from pyspark import TaskContext
@@ -255,7 +266,7 @@ def _write_rows(folder: Folder, stem: str, schema: Any, batches: Iterable[Any]) 
     context = TaskContext.get()
     assert context is not None
     number, writer, count = context.partitionId(), None, 0
-    file = f"{stem}-{number:06d}.parquet"
+    file = _file(stem, number)
     for batch in batches:
         if writer is None and (batch.num_rows or not number):
             writer = _writer(folder, file, schema)

@@ -138,3 +138,16 @@ def test_what_is_refused(arguments: dict[str, Any], said: str) -> None:
 def test_an_attribute_that_there_is_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'audits'"):
         minibroker_pipeline.audits  # noqa: B018
+
+
+def test_a_run_id_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    """The files of both audits would be mixed."""
+    again = object.__new__(frames.AuditFrames)
+    again.run_id = "one"
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "one-000000.parquet").write_bytes(b"")
+    with pytest.raises(FileExistsError, match="has an audit with the run_id one"):
+        again.write(str(tmp_path))
+    folder = Folder(str(tmp_path))
+    assert (folder.has("audits/one-000000.parquet"), folder.has("audits/one-000001.parquet")) == (True, False)
+    assert not folder.has("audits")
