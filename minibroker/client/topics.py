@@ -15,7 +15,7 @@ from minibroker.client.connection import BrokerFailed, Throttled
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.records import BatchHeader, iter_batches
+from minibroker_protocol.records import BatchHeader, CorruptBatch, iter_batches
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
@@ -124,7 +124,8 @@ class ReadingClient(ClusterClient):
     ) -> Fetched:
         """Whole batches from the one that holds `offset` on; none at the end of the log.
 
-        With a topic id only that topic is read: raises OtherTopic where another one has its name.
+        With a topic id only that topic is read: raises OtherTopic where another one has its name. Raises CorruptBatch,
+        which names partition and offset, for bytes that cannot be a batch.
         """
         kind = m.FetchRequest
         by_id = NO_ID if topic_id is None or self.version(kind, _BY_ID) < _BY_ID else topic_id
@@ -155,9 +156,12 @@ class ReadingClient(ClusterClient):
             partition_data.records if isinstance(partition_data.records, list) else [partition_data.records or b""]
         )
         data = memoryview(b"".join(buffers))
-        whole = 0
-        for position, header in iter_batches(data):
-            whole = position + header.size
+        whole, next_offset = 0, offset
+        try:
+            for position, header in iter_batches(data):
+                whole, next_offset = position + header.size, header.next_offset
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{topic}-{partition}: the batch at offset {next_offset}: {error}") from None
         aborted = [
             (aborted_txn.producer_id, aborted_txn.first_offset)
             for aborted_txn in partition_data.aborted_transactions or []

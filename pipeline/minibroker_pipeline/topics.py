@@ -34,7 +34,7 @@ from minibroker_pipeline.listing import Directory
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.records import iter_batches
+from minibroker_protocol.records import CorruptBatch, iter_batches
 
 SPLIT_OFFSETS = 2_000_000
 _ORDER = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 2}
@@ -61,12 +61,12 @@ class RecordsLost(NotReadable):
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Raise NotReadable for requests that the cluster refuses or does not answer."""
+    """Raise NotReadable for requests that the cluster refuses or does not answer, and for bytes that are no batch."""
     try:
         yield
     except RecordsGone as error:
         raise RecordsLost(str(error), error.resume, deleted=error.deleted) from None
-    except (ApiError, BrokerFailed) as error:
+    except (ApiError, BrokerFailed, CorruptBatch) as error:
         raise NotReadable(str(error)) from None
 
 

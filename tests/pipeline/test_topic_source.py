@@ -25,7 +25,7 @@ from minibroker_pipeline.topic_limits import behind
 from minibroker_pipeline.topic_source import DataLost, KafkaTopics, ReadAllAvailable
 from minibroker_pipeline.topics import TopicClient
 from minibroker_protocol import messages as m
-from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.records import MAGIC_OFFSET, Record, build_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -485,6 +485,24 @@ def test_a_batch_that_cannot_be_read_ends_the_query(source: Source, monkeypatch:
     reader = KafkaTopics(given).reader(StructType().add("fault", StringType()))  # type: ignore[arg-type]
     (batch,) = [batch for part in reader.partitions() for batch in reader.read(part)]
     assert batch.column("fault")[0].as_py().startswith("checksum")
+
+
+def test_bytes_that_are_no_batch_end_the_query(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.write("a", "b")
+    ask = TopicClient.ask
+
+    def damaged(client: TopicClient, *request: Any) -> Any:
+        answer = ask(client, *request)
+        if isinstance(answer, m.FetchResponse):
+            (data,) = answer.responses[0].partitions
+            content = bytearray(data.records or b"")
+            content[len(content) // 2 + MAGIC_OFFSET] = 9
+            data.records = bytes(content)
+        return answer
+
+    monkeypatch.setattr(TopicClient, "ask", damaged)
+    with pytest.raises(NotReadable, match=f"^{source.topic}-0: the batch at offset 1: record batch v2: magic is 9"):
+        source.run()
 
 
 def test_a_busy_cluster_is_waited_for(source: Source) -> None:
