@@ -69,7 +69,7 @@ class ExchangeCommands:
         """Record exchanges from now on, or none."""
         if self._listener is not None:
             recorder = recorder or Recorder(1)
-            recorder.keep_bytes = True
+            recorder.hand_bytes = True  # and not kept besides, unless somebody asks for them
             recorder.listeners.append(self._listener)
         self.tap.recorder = recorder
         if recorder is not None:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from minibroker.trace.plain import has_secret, plain, refusals
@@ -191,6 +192,7 @@ def _brief(request: dict[str, Any]) -> str:
 
 class Recorder:
     """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too.
+    hand_bytes: only to the listeners.
 
     left_out: how often it began to leave exchanges out. changed: called when `resting` does.
     """
@@ -199,9 +201,15 @@ class Recorder:
         self.last: deque[Recorded] = deque(maxlen=kept)
         self.listeners: list[Listener] = []
         self.keep_bytes = False
+        self.hand_bytes = False
         self.left_out = 0
         self.changed: Callable[[], None] = lambda: None
         self._count = 0
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether frames are needed, to be kept or for the listeners."""
+        return self.keep_bytes or self.hand_bytes
 
     @property
     def resting(self) -> bool:
@@ -218,15 +226,19 @@ class Recorder:
 
     def begin(self, tapped: TappedRequest, time_ms: int) -> Recorded:
         recorded = Recorded(tapped, time_ms)
-        if self.keep_bytes and tapped.frame:
+        if self.takes_bytes and tapped.frame:
             recorded.request_bytes = bytes(tapped.frame)
         self.last.append(recorded)
         return recorded
 
     def end(self, recorded: Recorded, buffers: Answered) -> None:
-        if self.keep_bytes and buffers is not None:
+        if self.takes_bytes and buffers is not None:
             recorded.response_bytes = b"".join(buffers)
         self._count += 1
         recorded.number = self._count
+        handed = recorded
+        if self.hand_bytes and not self.keep_bytes:
+            handed = copy(recorded)
+            recorded.request_bytes = recorded.response_bytes = None
         for listener in tuple(self.listeners):
-            listener(recorded)
+            listener(handed)

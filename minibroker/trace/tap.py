@@ -72,7 +72,7 @@ class RequestTap:
         def over(_: Deferred[Any]) -> None:
             try:
                 answer = served.result()
-                if recorder.keep_bytes and type(answer) is not list:
+                if recorder.takes_bytes and type(answer) is not list:
                     answer = tapped.encode(answer) or []
             except Exception as error:
                 recorded.outcome = f"closed: {error}"

@@ -19,6 +19,8 @@ MOST_BYTES: Final = 100_000_000
 FILES_KEPT: Final = 10
 _MOST_WAITING: Final = 10_000
 """Exchanges that wait to be written. With more, which a disk is too slow for, further ones are left out and counted."""
+_MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""The same, of their frames."""
 _WITH_RECORDS: Final = ("Produce", "Fetch", "ShareFetch")
 _END: Final = None
 
@@ -31,7 +33,13 @@ class TraceFile:
     """
 
     def __init__(
-        self, path: str, *, contents: bool = True, most_bytes: int = MOST_BYTES, kept: int = FILES_KEPT
+        self,
+        path: str,
+        *,
+        contents: bool = True,
+        most_bytes: int = MOST_BYTES,
+        kept: int = FILES_KEPT,
+        most_waiting_bytes: int = _MOST_WAITING_BYTES,
     ) -> None:
         self._path = path
         self._contents = contents
@@ -39,15 +47,22 @@ class TraceFile:
         self._kept = kept
         self._file = self._opened()
         self._waiting: queue.Queue[Recorded | None] = queue.Queue()
+        self._most_waiting_bytes = most_waiting_bytes
+        # Each is changed by one thread only, so neither needs a lock.
+        self._added_bytes = 0
+        self._taken_bytes = 0
         self.left_out = 0
         self._thread = threading.Thread(target=self._write_all, name="minibroker-record", daemon=True)
         self._thread.start()
 
     def add(self, recorded: Recorded) -> None:
         """An exchange is over (`recorder.Listener`)."""
-        if self._waiting.qsize() >= _MOST_WAITING or not self._thread.is_alive():
+        waiting = self._added_bytes - self._taken_bytes
+        full = waiting > 0 and waiting + _size(recorded) > self._most_waiting_bytes
+        if full or self._waiting.qsize() >= _MOST_WAITING or not self._thread.is_alive():
             self.left_out += 1
         else:
+            self._added_bytes += _size(recorded)
             self._waiting.put(recorded)
 
     def close(self) -> None:
@@ -65,7 +80,9 @@ class TraceFile:
     def _write_all(self) -> None:
         try:
             while (recorded := self._waiting.get()) is not _END:
-                self._write(self._line(recorded))
+                line = self._line(recorded)
+                self._taken_bytes += _size(recorded)
+                self._write(line)
             self._file.flush()
         except OSError as error:
             log.error("%s is no longer written, and lacks the exchanges that came last: %s", self._path, reason(error))
@@ -93,3 +110,7 @@ class TraceFile:
 
     def _opened(self) -> IO[str]:
         return open(self._path, "w", encoding="ascii")
+
+
+def _size(recorded: Recorded) -> int:
+    return recorded.request_size + recorded.response_size

@@ -353,6 +353,20 @@ def test_a_refused_version_of_api_versions_is_recorded_as_such(faulty: Faulty, f
         assert b64decode(row["response_frame"]) == refusal
 
 
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_file_gets_frames_that_are_kept_no_longer_unless_asked_for(faulty: Faulty, frames: bool) -> None:
+    written: list[Any] = []
+    faulty.commands.listen(written.append)
+    faulty.commands.call("trace.record", {"kept": 10, "frames": frames})
+    faulty.request()
+    faulty.answer(1)
+    (kept,) = faulty.commands.call("trace.last", {"frames": True})
+    (handed,) = written
+    assert None not in handed.frames().values()
+    assert {**kept, **handed.frames()} == {**handed.to_json(), **handed.frames()}
+    assert (kept["request_frame"] is not None, kept["response_frame"] is not None) == (frames, frames)
+
+
 def test_what_is_described(faulty: Faulty) -> None:
     faulty.nodes.port_of(NodeKey(4), ("kafka", 9))
     faulty.nodes.named(b"i" * 16, "orders")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ from minibroker_protocol.records import Record, build_batch
 
 
 class Exchange:
-    """A `Recorded` of a size."""
+    """A `Recorded` of a size. written_after: it is not written before that."""
 
-    def __init__(self, number: int, api: str = "Heartbeat") -> None:
+    def __init__(
+        self, number: int, api: str = "Heartbeat", *, size: int = 100, written_after: threading.Event | None = None
+    ) -> None:
         self.number, self.api = number, api
+        self.request_size, self.response_size = 40, size - 40
+        self._written_after = written_after
 
     def to_json(self) -> dict[str, Any]:
+        if self._written_after is not None:
+            self._written_after.wait()
         return {"number": self.number, "text": "x" * 80}
 
     def frames(self) -> dict[str, str | None]:
@@ -56,6 +63,38 @@ def test_records_are_left_out_on_request(tmp_path: Path) -> None:
         add(file, Exchange(1, api))
     file.close()
     assert [json.loads(line)["request_frame"] for line in path.read_text().splitlines()] == [None, None, "AA=="]
+
+
+def test_what_waits_to_be_written_is_limited_in_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    file = TraceFile(str(path), most_waiting_bytes=1000)
+    disk = threading.Event()
+    for number, size in ((1, 600), (2, 600), (3, 400), (4, 41)):
+        add(file, Exchange(number, size=size, written_after=disk))
+    assert file.left_out == 2
+    disk.set()
+    file.close()
+    assert numbers(path) == [1, 3]
+
+
+def test_one_exchange_may_be_larger_and_what_is_written_waits_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    file = TraceFile(str(path), most_waiting_bytes=1000)
+    write, written = file._write, threading.Semaphore(0)
+
+    def noted(line: str) -> None:
+        write(line)
+        written.release()
+
+    monkeypatch.setattr(file, "_write", noted)
+    for number in range(3):
+        add(file, Exchange(number, size=2000))
+        assert file.left_out == 0
+        written.acquire()
+    file.close()
+    assert numbers(path) == [0, 1, 2]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
