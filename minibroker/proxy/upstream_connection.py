@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import ssl
 
 _CONNECT_SECONDS: Final = 10.0
+_UNREAD_SECONDS: Final = 30.0
+"""How long a client's last bytes wait for the upstream to read them."""
 _LARGE_FRAME_BYTES: Final = 16 * 1024
 """A frame of this size and up is received into a buffer of its own."""
 _READ_BYTES: Final = 512 * 1024
@@ -35,12 +37,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     """Made for one connection of a client, so that order, fetch sessions and acks=0 are the broker's.
 
     scratch: where small frames are received, shared by all connections of a loop. ended: called once, with the reason;
-    with "" where `close` or `abort` ended it.
+    with "" where `close` or `abort` ended it. gone: called once, when no socket of it is left, which can be later.
     """
 
-    def __init__(self, scratch: memoryview, ended: Callable[[str], None]) -> None:
+    def __init__(self, scratch: memoryview, ended: Callable[[str], None], gone: Callable[[], None]) -> None:
         self._scratch = scratch
         self._on_end = ended
+        self._on_gone = gone
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_made = False
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[Buffer] = []
@@ -57,8 +63,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self, loop: asyncio.AbstractEventLoop, addresses: Sequence[Address], tls: ssl.SSLContext | None
     ) -> asyncio.Task[None]:
         """Connect to the first of the addresses that takes a connection; what is sent meanwhile follows."""
+        self._loop = loop
         self._connecting = loop.create_task(self._connect(loop, addresses, tls))
+        self._connecting.add_done_callback(self._tried)
         return self._connecting
+
+    def _tried(self, _: asyncio.Task[None]) -> None:
+        if not self._was_made:
+            self._on_gone()
 
     async def _connect(
         self, loop: asyncio.AbstractEventLoop, addresses: Sequence[Address], tls: ssl.SSLContext | None
@@ -105,7 +117,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.writelines([size, frame])
 
     def close(self) -> None:
-        """The client is gone: close once everything written has left."""
+        """The client is gone: close once everything written has left, or the upstream has read nothing for long."""
+        if self._loop is not None and (self._transport is not None or self._unsent):
+            self._timer = self._loop.call_later(_UNREAD_SECONDS, self.abort)
         if self._transport is not None:
             self._transport.close()
         elif self._connecting is not None and not self._unsent:
@@ -123,6 +137,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     # -- asyncio's calls -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._was_made = True
         self._transport = made = cast("asyncio.Transport", transport)
         made.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         unsent, self._unsent = self._unsent, []
@@ -169,6 +184,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_gone()
         self._end("the upstream closed the connection" if exc is None else f"the upstream: {reason(exc)}")
 
     # -- answers -------------------------------------------------------------------------------------------------------

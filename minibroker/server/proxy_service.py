@@ -242,12 +242,11 @@ class ProxyService:
         edge = self._edge
 
         def ended(why: str) -> None:
-            self._connections.discard(connection)
             if why:
                 edge.connection_log.say("a connection through node %d ends: %s", node.node_id, why)
                 lost(why)
 
-        connection = UpstreamConnection(self._scratch, ended)
+        connection = UpstreamConnection(self._scratch, ended, lambda: self._connections.discard(connection))
         self._connections.add(connection)
         connecting = connection.connect(edge.loop, self.nodes.candidates(node.key), self._tls)
         self._connecting.add(connecting)

@@ -187,6 +187,43 @@ def test_a_stop_ends_connections_that_are_still_being_made(
     assert not proxy._connections
 
 
+def test_a_stop_ends_connections_whose_bytes_are_still_unread(
+    brokers: Minibroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unread:
+        """A transport that waits for its peer to read before it closes."""
+
+        def __init__(self, transport: Any) -> None:
+            self.calls: list[str] = []
+            self._transport = transport
+
+        def close(self) -> None:
+            self.calls.append("close")
+
+        def abort(self) -> None:
+            self.calls.append("abort")
+            self._transport.abort()
+
+    gone = threading.Event()
+    close = UpstreamConnection.close
+
+    def closed(self: UpstreamConnection) -> None:
+        close(self)
+        gone.set()
+
+    monkeypatch.setattr(UpstreamConnection, "close", closed)
+    with running_proxy(brokers.bootstrap_servers) as proxy:
+        client = Connection(parse_address(proxy.bootstrap_servers), 5.0)
+        client.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
+        (connection,) = proxy._connections
+        unread: Any = Unread(connection._transport)
+        connection._transport = unread
+        client.close()
+        gone.wait()
+        assert (unread.calls, proxy._connections) == (["close"], {connection})
+    assert (unread.calls, proxy._connections) == (["close", "abort"], set())
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 

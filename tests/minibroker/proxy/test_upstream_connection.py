@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from upstream_by_hand import UpstreamByHand
+from upstream_by_hand import HandTransport, UpstreamByHand
 
 from minibroker.kernel.deferred import Deferred
 from minibroker.requests.context import CloseConnection
@@ -116,15 +118,46 @@ def test_a_client_that_goes_ends_it_in_good_order_and_without_a_word() -> None:
     ],
 )
 async def test_no_connection_ends_it_with_the_reason(error: Exception, said: str) -> None:
-    class Loop:
-        def create_task(self, work: Any) -> asyncio.Task[None]:
-            return asyncio.create_task(work)
-
-        async def create_connection(self, *_: Any, **__: Any) -> None:
-            raise error
-
     upstream = UpstreamByHand(connected=False)
     waits = upstream.connection.send(b"a")
-    await upstream.connection.connect(Loop(), [("kafka", 9092)], None)  # type: ignore[arg-type]
+    await upstream.connection.connect(Loop(error), [("kafka", 9092)], None)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
     assert upstream.ended == [f"kafka:9092 of the upstream cannot be reached: {said}"]
-    assert waits.done
+    assert (waits.done, upstream.gone) == (True, 1)
+
+
+class Loop:
+    """One whose connections are made at once, to `transport`, or fail."""
+
+    def __init__(self, made: HandTransport | Exception) -> None:
+        self._made = made
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def create_task(self, work: Any) -> asyncio.Task[None]:
+        return asyncio.create_task(work)
+
+    async def create_connection(self, protocol: Callable[[], asyncio.BaseProtocol], *_: Any, **__: Any) -> None:
+        if isinstance(self._made, Exception):
+            raise self._made
+        protocol().connection_made(self._made)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
+        timer = (seconds, call)
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self.timers.remove(timer))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_of_a_client_that_has_left_nothing_stays_for_longer_than_half_a_minute(is_read: bool) -> None:
+    upstream = UpstreamByHand(connected=False)
+    loop = Loop(upstream.transport)
+    await upstream.connection.connect(loop, [("kafka", 9092)], None)  # type: ignore[arg-type]
+    upstream.connection.close()
+    assert (upstream.ended, upstream.gone) == ([""], 0)  # its bytes may still be on their way
+    ((seconds, in_the_end),) = loop.timers
+    assert seconds == 30
+    if not is_read:
+        in_the_end()
+    assert upstream.transport.calls == (["close"] if is_read else ["close", "abort"])
+    upstream.connection.connection_lost(None)
+    assert (upstream.gone, loop.timers) == (1, [])

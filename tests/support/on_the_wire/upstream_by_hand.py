@@ -45,14 +45,18 @@ class HandTransport(asyncio.Transport):
 
 
 class UpstreamByHand:
-    """One connection; `ended` has the reasons that were told."""
+    """One connection; `ended` has the reasons that were told, `gone` counts how often nothing of it was left."""
 
     def __init__(self, *, connected: bool = True) -> None:
         self.ended: list[str] = []
+        self.gone = 0
         self.transport = HandTransport()
-        self.connection = UpstreamConnection(memoryview(bytearray(SCRATCH_BYTES)), self.ended.append)
+        self.connection = UpstreamConnection(memoryview(bytearray(SCRATCH_BYTES)), self.ended.append, self._gone)
         if connected:
             self.connection.connection_made(self.transport)
+
+    def _gone(self) -> None:
+        self.gone += 1
 
     def requests(self) -> list[bytes]:
         """The frames that it has been sent since the last call."""
