@@ -215,7 +215,7 @@ class ProxyDispatcher:
         """The handler of every API, at the end of the chain: the upstream's answer."""
         link = self._links.get(id(context.connection))
         if link is None:
-            raise CloseConnection("the client is gone")
+            raise CloseConnection(f"a {type(request).__name__} is not passed on: its client is gone")
         key, version = context.api_key, context.api_version
         if request is context.request and context.frame:
             frame = bytes(context.frame)  # its buffer is given back while the answer is on its way

@@ -144,6 +144,22 @@ def test_what_is_kept_reaches_the_upstream_also_where_its_client_has_left(faulty
     assert not faulty.dispatcher._links
 
 
+@pytest.mark.parametrize("action", ["reorder", {"name": "duplicate", "after_ms": 500}])
+def test_what_a_rule_brings_after_the_answer_is_lost_with_the_client_and_that_is_said(
+    faulty: Faulty, action: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty.rule("Heartbeat", action)
+    faulty.request()
+    if action != "reorder":
+        faulty.answer(faulty.sent()[0])
+    faulty.leave()
+    faulty.timers.advance(500)
+    assert faulty.sent() == []
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "fault: a HeartbeatRequest is not passed on: its client is gone"
+    ]
+
+
 def test_a_rule_that_goes_ends_the_connection_that_was_kept_for_it(faulty: Faulty) -> None:
     number = faulty.rule("Heartbeat", "hold")
     waiting = faulty.request()
