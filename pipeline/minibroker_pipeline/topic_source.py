@@ -171,8 +171,8 @@ class _Ranges:
         client = self.topics.client
         value = bound.at(topic, partition)
         if bound.by_time:
-            # -1 for a partition without such a record.
-            offset = client.position(topic, partition, value, isolation).offset
+            # -1 for a partition without such a record. One in an open transaction is there all the same.
+            offset = client.position(topic, partition, value, READ_UNCOMMITTED).offset
             if offset >= 0:
                 return Position(offset)
             if not bound.or_latest:
@@ -187,7 +187,6 @@ class _Ranges:
         if value == EARLIEST:
             # What is not read yet cannot be truncated: the beginning needs no epoch.
             return Position(first)
-        # What an open transaction keeps from being read is there all the same.
         end = client.position(topic, partition, LATEST, READ_UNCOMMITTED).offset
         if not first <= value <= end:
             self.lost(f"{bound.option}: {topic}-{partition} has offsets {first} to {end}, and not {value}")

@@ -204,6 +204,10 @@ def test_a_topic_that_is_away_for_a_moment_is_read_on(source: Source, capsys: py
         source.broker.faults.inject("Metadata", unknown, client_id="minibroker-audit", times=2)
         for _ in range(2):
             assert stream.latestOffset(start, ReadAllAvailable()) == start
+    # It is there again when it is asked for by itself.
+    stream = source.stream()
+    source.broker.faults.inject("Metadata", unknown, client_id="minibroker-audit", times=1)
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
     source.write("b")
     assert source.run(start, failOnDataLoss="false")[1] == ["b"]
     assert capsys.readouterr().err.count("is not in the cluster") == 2  # once by each stream
@@ -373,6 +377,7 @@ def test_offsets_of_the_options_beside_an_open_transaction(source: Source, capsy
     assert table(source, startingOffsets=each(3), endingOffsets=each(7)) == ["v3", "v4"]
     assert table(source, startingOffsets=each(6), endingOffsets=each(7)) == []
     assert table(source, startingOffsets=each(3), endingTimestamp="1500") == ["v3", "v4"]
+    assert table(source, startingTimestamp="1500") == []
     with pytest.raises(NotReadable, match="to be read from offset 7 up to 6"):
         table(source, startingOffsets=each(7), endingOffsets=each(6))
     with pytest.raises(DataLost, match=f"startingOffsets: {source.topic}-0 has offsets 0 to 7, and not 8"):
