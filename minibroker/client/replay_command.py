@@ -17,11 +17,12 @@ from minibroker.kernel.words import counted, fail
 from minibroker.output import say
 from minibroker.trace.plain import plain, refusals
 from minibroker.trace.saved import NoTrace, exchange_of
-from minibroker_protocol.errors import Malformed
+from minibroker_protocol.errors import ErrorCode, Malformed
 from minibroker_protocol.registry import registry
 
 _CORRELATION_BYTES = 4
 _API_VERSIONS = 18
+_UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,9 +92,12 @@ def _again(
         return not answered, f"{head}: {'as then, ' if not answered else ''}no answer ({error})"
     response_type = registry()[int.from_bytes(frame[:2], "big")][1]
     version = exchange["version"]
-    flexible = response_type.__api_key__ != _API_VERSIONS and version >= response_type.__flexible__
+    is_api_versions = response_type.__api_key__ == _API_VERSIONS
+    flexible = not is_api_versions and version >= response_type.__flexible__
+    is_refusal = is_api_versions and body[_CORRELATION_BYTES : _CORRELATION_BYTES + 2] == _UNSUPPORTED
     try:
-        response = response_type.decode(body, version, _CORRELATION_BYTES + flexible)
+        # A refused version of ApiVersions is answered in version 0 (KIP-511).
+        response = response_type.decode(body, 0 if is_refusal else version, _CORRELATION_BYTES + flexible)
     except Malformed as error:
         return False, f"{head}: unreadable answer: {error}"
     codes = refusals(response)
