@@ -75,7 +75,7 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
 
     assert seen.blocked == bool(row.blocked)
     wanted = gets_an_error(target, row)
-    assert seen.gets_an_error == ({wanted} if wanted else set())
+    assert seen.errors == ({wanted} if wanted else set())
     if asks_again(target, row):
         assert any(e["outcome"] == "answered" for e in after), after
     elif not target.again:
@@ -97,7 +97,7 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
 
 @pytest.fixture(scope="module")
 def changed() -> dict[tuple[Target, Change], Changed | Exception]:
-    """Every cell's story, or why it could not be gets_an_error."""
+    """Every cell's story, or why it could not be told."""
     left = Queue[tuple[Target, Change]]()
     for cell in changes():
         left.put(cell)
@@ -132,7 +132,7 @@ def test_a_client_gets_over_what_happens_to_a_broker(
     assert seen.fired == 1
     assert seen.blocked or not change.blocked
     assert story.moved == (not change.blocked)
-    assert seen.gets_an_error <= may_be_told(target, change)
+    assert seen.errors <= may_be_told(target, change)
     if story.moved and change.name != "move, after":
         assert any(e["outcome"] == "answered" and e["broker"] != story.asked for e in seen.exchanges)
     if target.story == "transaction":

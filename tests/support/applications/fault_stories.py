@@ -46,13 +46,18 @@ _CONSUMER = {
 
 @dataclass
 class Seen:
-    """blocked: the client went on neither before the rule was released nor before it was removed. told: names of errors
-    that reached the application. ends: control records in the topic. count: how often the request was applied, where
-    that can be counted; changed: whether what it asks for is done, where that can be looked up."""
+    """What a cell's client has seen.
+
+    blocked: it went on neither before the rule was released nor before it was removed.
+    errors: names of those that reached the application.
+    ends: control records in the topic.
+    count: how often the request was applied, where that can be counted.
+    changed: whether what it asks for is done, where that can be looked up.
+    """
 
     fired: int = 0
     blocked: bool = False
-    told: set[str] = field(default_factory=set)
+    errors: set[str] = field(default_factory=set)
     exchanges: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
@@ -102,7 +107,7 @@ class Story:
         try:
             story()
         except KafkaException as error:
-            self.seen.told.add(error.args[0].name())
+            self.seen.errors.add(error.args[0].name())
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
@@ -142,7 +147,7 @@ class Story:
                 name = error.args[0].name()
                 if name != "NOT_COORDINATOR" or time.monotonic() > deadline:
                     raise
-                self.seen.told.add(name)
+                self.seen.errors.add(name)
                 time.sleep(0.02)
 
     def _poll(self, reader: Any, count: int) -> list[bytes]:
@@ -155,7 +160,7 @@ class Story:
             if message.error() is None:
                 values.append(message.value())
             else:
-                self.seen.told.add(message.error().name())
+                self.seen.errors.add(message.error().name())
                 if message.error().name() == "NOT_COORDINATOR":
                     break
         return values
@@ -166,10 +171,10 @@ class Story:
         sender = self._client(Producer, enable_idempotence=self.idempotent, acks="all", linger_ms=0)
         for value in (b"1", b"2"):
             sender.produce(
-                self.topic, value, on_delivery=lambda error, _: self.seen.told.add(error.name()) if error else None
+                self.topic, value, on_delivery=lambda error, _: self.seen.errors.add(error.name()) if error else None
             )
             assert sender.flush(SECONDS) == 0
-            if self.seen.told:
+            if self.seen.errors:
                 return
 
     def read(self) -> None:
@@ -183,7 +188,7 @@ class Story:
         try:
             committed = self._insist(lambda: reader.committed([TopicPartition(self.topic, 0)], SECONDS))
             if committed[0].error is not None:
-                self.seen.told.add(committed[0].error.name())
+                self.seen.errors.add(committed[0].error.name())
             else:
                 assert committed[0].offset == 1
         finally:
@@ -226,7 +231,7 @@ class Story:
         while fault.fired == 0 and time.monotonic() < deadline:
             message = member.poll(0.02)
             if message is not None and message.error() is not None:
-                self.seen.told.add(message.error().name())
+                self.seen.errors.add(message.error().name())
 
     def leave(self) -> None:
         member = self._consumer()
