@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from minibroker.control.exchange_commands import EXCHANGE_COMMANDS, Command, ExchangeCommands, wall_ms
+from minibroker.control.exchange_commands import EXCHANGE_COMMANDS, Command, ExchangeCommands
 from minibroker.control.live_state import LiveState
 from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine
 from minibroker.faults.operations import OPERATIONS, check_call, delete_topics, failed_disks, restore, run_operation
 from minibroker.kernel.addresses import format_address
+from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.control.live_state import LiveRows
 from minibroker.faults.engine import FaultEngine, SetRule
 from minibroker.faults.rules import rule_from, rule_to
+from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
@@ -158,11 +159,6 @@ class ExchangeCommands:
             if (api is None or recorded.api == api)
             and (client_id is None or fnmatchcase(recorded.client_id or "", client_id))
         ]
-
-
-def wall_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 EXCHANGE_COMMANDS: dict[str, Command] = {

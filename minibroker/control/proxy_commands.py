@@ -7,11 +7,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.control.commands import all_commands
-from minibroker.control.exchange_commands import EXCHANGE_COMMANDS, Command, ExchangeCommands, wall_ms
+from minibroker.control.exchange_commands import EXCHANGE_COMMANDS, Command, ExchangeCommands
 from minibroker.control.live_state import LiveRows, Row
 from minibroker.control.waits import on_the_wire
 from minibroker.faults.engine import FaultEngine
 from minibroker.faults.operations import check_call
+from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 from minibroker.proxy.proxy_dispatcher import known_apis, no_handler

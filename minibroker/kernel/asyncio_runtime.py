@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 
 from minibroker.kernel.clock import TimerHandle
+
+
+def wall_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:

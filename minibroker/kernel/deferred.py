@@ -141,6 +141,28 @@ def mapped(source: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
     return outcome
 
 
+def after(source: Deferred[Any], act: Callable[[], U | Deferred[U]]) -> Deferred[U]:
+    """What `act` makes once `source` is done, with a value or a failure; if that is a Deferred, what it comes to.
+
+    Fails with what `act` raises.
+    """
+    outcome: Deferred[U] = Deferred()
+
+    def done(_: Deferred[Any]) -> None:
+        try:
+            made = act()
+        except Exception as error:
+            outcome.fail(error)
+            return
+        if isinstance(made, Deferred):
+            made.then(outcome.take)
+        else:  # what its callbacks raise is theirs
+            outcome.resolve(made)
+
+    source.then(done)
+    return outcome
+
+
 def when_all_done(deferreds: Iterable[Deferred[Any]]) -> Deferred[None]:
     """Resolved once every one is done, whether with a value or a failure."""
     waiting = list(deferreds)

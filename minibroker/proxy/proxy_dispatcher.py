@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from minibroker.handlers.api_versions import unsupported
-from minibroker.kernel.deferred import Deferred, mapped, spawn
+from minibroker.kernel.deferred import Deferred, after, mapped, spawn
 from minibroker.proxy.asked_node import AskedNode
 from minibroker.proxy.endpoints import carries_address, moved, offered
 from minibroker.proxy.sasl_tokens import GSSAPI, NO_GSSAPI, RawTokens
@@ -145,7 +145,8 @@ class ProxyDispatcher:
             if type(answer) is Deferred and not answer.done:
                 link.enters(answer)
             return answer
-        return _chained(self._ask(link, frame, key, version), partial(self._framed_answer, connection, key, version))
+        waiting = self._ask(link, frame, key, version)
+        return after(waiting, lambda: self._framed_answer(connection, key, version, waiting.result()))
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class ProxyDispatcher:
         else:  # a rule made it of another, or it waited so long that its bytes were given back
             frame = encode_request(request, version, context.correlation_id, context.client_id)
 
-        def answered(answer: Buffer) -> Response | Deferred[Response] | None:
+        def answered(answer: Buffer) -> Any:
             if not answer:
                 return None
             if _is_long(key, answer):
@@ -236,7 +237,8 @@ class ProxyDispatcher:
             self._change(context.connection, key, version, response)
             return response
 
-        return _chained(self._ask(link, frame, key, version), answered)
+        waiting = self._ask(link, frame, key, version)
+        return after(waiting, lambda: answered(waiting.result()))
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -329,25 +331,6 @@ def _is_long(key: int, answer: Buffer) -> bool:
 def _frames(key: int, version: int, answer: Buffer, response: Response) -> Frames:
     """The frame of a response in place of the upstream's."""
     return framed(_framing(key), version, int.from_bytes(answer[:_CORRELATION_BYTES], "big", signed=True), response)
-
-
-def _chained(waiting: Deferred[Buffer], use: Callable[[Buffer], Any]) -> Deferred[Any]:
-    """What `use` makes of the answer, or what the Deferred that it returns is resolved with."""
-    outcome: Deferred[Any] = Deferred()
-
-    def answered(_: Deferred[Buffer]) -> None:
-        try:
-            made = use(waiting.result())
-        except Exception as error:
-            outcome.fail(error)
-            return
-        if type(made) is Deferred:
-            made.then(outcome.take)
-        else:
-            outcome.resolve(made)
-
-    waiting.then(answered)
-    return outcome
 
 
 def _read(key: int, version: int, answer: Buffer) -> Any:

@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.kernel.deferred import Deferred, failed, resolved
+from minibroker.kernel.deferred import Deferred, after, failed, resolved
 from minibroker.kernel.refusals import Refusal
 from minibroker.kernel.turns import STEPS_AT_ONCE, in_turns
 from minibroker_protocol.dsl import Request, Response
@@ -168,21 +168,7 @@ def follow(ctx: RequestContext, answer: Answer, use: Callable[[Any], Answer]) ->
     given = settled(ctx, answer)
     if type(given) is not Deferred:
         return settled(ctx, use(given))
-    outcome: Deferred[Any] = Deferred()
-
-    def done(_: Deferred[Any]) -> None:
-        try:
-            made = settled(ctx, use(given.result()))
-        except Exception as error:
-            outcome.fail(error)
-            return
-        if type(made) is Deferred:
-            made.then(outcome.take)
-        else:  # what its callbacks raise is theirs
-            outcome.resolve(made)
-
-    given.then(done)
-    return outcome
+    return after(given, lambda: settled(ctx, use(given.result())))
 
 
 def later(ctx: RequestContext, handler: Handler, request: Any) -> Deferred[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import ONGOING, PREPARED
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.requests.api import Api
@@ -216,19 +217,21 @@ _ENDING: Final = frozenset(state.label for state in PREPARED)
 
 def _runs(ctx: RequestContext, transactional_id: str) -> bool:
     """Whether an EndTxn would end a transaction that has partitions."""
-    try:
-        metadata = ctx.broker.coordinators.transactions.describe(transactional_id).metadata
-    except ApiError:
-        return False
-    return metadata.state is ONGOING and bool(metadata.partitions)
+    metadata = _metadata(ctx, transactional_id)
+    return metadata is not None and metadata.state is ONGOING and bool(metadata.partitions)
 
 
 def _is_current(ctx: RequestContext, transactional_id: str, producer_id: int, epoch: int) -> bool:
+    metadata = _metadata(ctx, transactional_id)
+    return metadata is not None and (metadata.producer_id, metadata.producer_epoch) == (producer_id, epoch)
+
+
+def _metadata(ctx: RequestContext, transactional_id: str) -> TransactionMetadata | None:
+    """What this broker's coordinator has of the id; None where it has nothing, or is not its coordinator."""
     try:
-        metadata = ctx.broker.coordinators.transactions.describe(transactional_id).metadata
+        return ctx.broker.coordinators.transactions.describe(transactional_id).metadata
     except ApiError:
-        return False
-    return (metadata.producer_id, metadata.producer_epoch) == (producer_id, epoch)
+        return None
 
 
 def _why(reason: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
+from minibroker.kernel.deferred import Deferred, after, gather, mapped, resolved
 from minibroker.kernel.executor import Abandoned
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.requests.api import Api
@@ -82,32 +82,17 @@ def outcome_of(
     """
     try:
         pending = ask()
-        value = pending.result() if pending.done else None
     except ApiError as error:
         return refused(error)
-    if pending.done:
-        return then(cast("T", value))
-    answer: Deferred[U] = Deferred()
 
-    def done(_: Deferred[T]) -> None:
-        made: U | Deferred[U]
+    def decide() -> U | Deferred[U]:
         try:
-            try:
-                value = pending.result()
-            except ApiError as error:
-                made = refused(error)
-            else:
-                made = then(value)
-        except Exception as error:
-            answer.fail(error)
-            return
-        if isinstance(made, Deferred):
-            made.then(answer.take)
-        else:
-            answer.resolve(made)
+            value = pending.result()
+        except ApiError as error:
+            return refused(error)
+        return then(value)
 
-    pending.then(done)
-    return answer
+    return decide() if pending.done else after(pending, decide)
 
 
 class Slices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
@@ -12,6 +11,7 @@ from typing import NamedTuple, cast
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
 from minibroker.controller.journal import JOURNAL
+from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker.server.options import Options
 from minibroker.server.temporary_directory import TemporaryDirectory
 from minibroker_storage.checkpoints import CLEANER_OFFSET, whole_number
@@ -74,7 +74,7 @@ class BrokerDisks:
 
     def _make(self, node_id: int, path: str) -> BrokerDisk:
         if self.in_memory:
-            disk = MemoryDisk(self._share, _wall_ms)
+            disk = MemoryDisk(self._share, wall_ms)
             return BrokerDisk(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
         files = OsDisk(path, durable=self._durable, max_handles=self._handles)
         return BrokerDisk(node_id, files, path, partial(_volume_bytes, path))
@@ -149,7 +149,3 @@ def _volume_bytes(path: str) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return usage.total, usage.free
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

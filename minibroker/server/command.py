@@ -14,7 +14,6 @@ from typing import Any
 
 from minibroker.config.settings import environment_config, parse_assignment
 from minibroker.config.types import ConfigError, configured_address
-from minibroker.control import TOKEN_VARIABLE
 from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from minibroker.kernel import logs
 from minibroker.kernel.asyncio_runtime import new_event_loop
@@ -24,6 +23,7 @@ from minibroker.output import say
 from minibroker.releases.chain import RELEASES
 from minibroker.server.full_collections import FullCollections
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
+from minibroker.server.serving import add_life, add_token_file, control_address, control_token, say_control, watch_stdin
 from minibroker.server.signals import StopSignals
 
 log = get_logger(__name__)
@@ -72,23 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve the control API: faults, clock, state (default: off)"
     )
-    parser.add_argument(
-        "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
-    )
+    add_token_file(parser)
     parser.add_argument(
         "--page", action="store_true", help="show transactions, groups and requests live in a browser (default: off)"
     )
     parser.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve Kafka's metrics in Prometheus' format (default: off)"
     )
-    parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
-    parser.add_argument(
-        "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
-    )
     # The image's run script: what else waits for a container of Kafka looks for lines of its log.
     parser.add_argument("--like-kafka-image", action="store_true", help=argparse.SUPPRESS)
-    # For a program that starts a broker and wants it to end with itself, however that ends.
-    parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+    add_life(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -128,11 +121,6 @@ def _options(arguments: argparse.Namespace) -> Options:
         log.warning("%s", warning)
     config.update(parse_assignment(text) for text in arguments.config)
     ports = parse_ports(arguments.port)
-    control = None
-    if arguments.control:
-        from minibroker.control.server import parse_control
-
-        control = parse_control(arguments.control)
     metrics = None
     if arguments.metrics:
         metrics = configured_address(arguments.metrics, "the address of the metrics")
@@ -149,26 +137,12 @@ def _options(arguments: argparse.Namespace) -> Options:
         topics=dict(parse_topic(text) for text in arguments.topic),
         config=config,
         not_yet=arguments.not_yet,
-        control=control,
+        control=control_address(arguments),
         control_token=control_token(arguments.control_token_file),
         metrics=metrics,
         page=arguments.page,
         setup=arguments.setup,
     )
-
-
-def control_token(path: str | None) -> str | None:
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    from minibroker.control.command import read_token
-
-    try:
-        token = read_token(path)
-    except OSError as error:
-        raise ConfigError(f"cannot read the control API's token from {path}: {error.strerror}") from None
-    if not token:
-        raise ConfigError(f"{path} holds no token")
-    return token
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
@@ -211,32 +185,6 @@ def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     if arguments.like_kafka_image:
         say(*(line.format(id=service.cluster.nodes[0].node_id) for line in _KAFKA_LINES))
     sys.stdout.flush()
-
-
-def say_control(service: Any) -> None:
-    control = service.control
-    if control is None:
-        return
-    host, port = control.address
-    if service.options.control_token is None:
-        say(f"minibroker: the control API's token is {control.token}", to=sys.stderr, flush=True)
-    say(f"control={host}:{port}")
-    if control.page is not None:
-        say(f"page={control.page_url}")
-
-
-def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    def watch() -> None:
-        try:
-            while os.read(0, 4096):
-                pass
-        except OSError:
-            pass
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stopping.set)
-
-    # A thread, because Windows' event loop cannot wait for a pipe that another process created.
-    threading.Thread(target=watch, name="minibroker-stdin", daemon=True).start()
 
 
 def _load_ahead() -> None:

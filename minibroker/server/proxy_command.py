@@ -19,6 +19,7 @@ from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
 from minibroker.output import say
 from minibroker.proxy.options import DEFAULT_HOST, ProxyOptions, proxy_options
+from minibroker.server.serving import add_life, add_token_file, control_address, control_token, say_control, watch_stdin
 from minibroker.server.signals import StopSignals
 
 log = get_logger(__name__)
@@ -53,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve the control API: faults and exchanges (default: off)"
     )
-    parser.add_argument(
-        "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
-    )
+    add_token_file(parser)
     parser.add_argument("--page", action="store_true", help="show requests live in a browser (default: off)")
     parser.add_argument(
         "--record",
@@ -66,12 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record-no-contents", action="store_true", help="leave keys and values of records out of that file"
     )
-    parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
-    parser.add_argument(
-        "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
-    )
-    # For a program that starts a proxy and wants it to end with itself, however that ends.
-    parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+    add_life(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,20 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> ProxyOptions:
-    from minibroker.server.command import control_token
-
-    control = None
-    if arguments.control:
-        from minibroker.control.server import parse_control
-
-        control = parse_control(arguments.control)
     return proxy_options(
         arguments.upstream,
         command_config=arguments.command_config,
         host=arguments.host,
         port=arguments.port,
         config=dict(parse_assignment(text) for text in arguments.config),
-        control=control,
+        control=control_address(arguments),
         control_token=control_token(arguments.control_token_file),
         page=arguments.page,
         record=arguments.record,
@@ -119,8 +106,6 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    from minibroker.server.command import say_control, watch_stdin
-
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     signals = StopSignals(loop, stopping.set)

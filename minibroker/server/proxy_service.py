@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +12,7 @@ from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import BrokerFailed, NoResponse
 from minibroker.config.settings import Settings
 from minibroker.kernel.addresses import Address, format_address
-from minibroker.kernel.asyncio_runtime import LoopTimers
+from minibroker.kernel.asyncio_runtime import LoopTimers, wall_ms
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
 from minibroker.kernel.words import reason
@@ -213,7 +212,7 @@ class ProxyService:
         address = local_address(listener)
         # A TLS client that asked for a host name (SNI) gets that name.
         host = "" if self._security.tls is not None else listener.getsockname()[0]
-        node = AskedNode(key, self.nodes, host, self._timers, self._executor, WallClock(_wall_ms), self.settings)
+        node = AskedNode(key, self.nodes, host, self._timers, self._executor, WallClock(wall_ms), self.settings)
         dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
         dispatcher.link(Place.FAULTS_AND_TRACE, self._tap, self._concerned)
         self.dispatchers.append(dispatcher)
@@ -262,7 +261,3 @@ def _listener_security(settings: Settings) -> ListenerSecurity:
     from minibroker.security.tls import server_context
 
     return ListenerSecurity(server_context(settings))
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from samples_of_pages import run_recipe
 
 pytestmark = pytest.mark.clients
 
@@ -45,25 +43,6 @@ def test_the_page_of_questions_names_every_test() -> None:
     [pytest.param(one, id=one.stem, marks=[pytest.mark.slow] if one.stem in NIGHTLY else []) for one in RECIPES],
 )
 def test_recipe(recipe: Path) -> None:
-    plain = [
-        "-c",
-        os.devnull,
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "minibroker.testing.pytest_plugin",
-        "--rootdir",
-        str(ROOT),
-    ]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plain, str(recipe)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert " passed" in done.stdout
-    assert " skipped" not in done.stdout
+    printed = run_recipe(recipe)
+    assert " passed" in printed
+    assert " skipped" not in printed

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from broker import installed_command
+from broker import installed_command, project_program
 from samples_of_pages import INTEGRATIONS, sample
 from toolchain import Unavailable, go_with_libraries
 
@@ -93,10 +93,7 @@ def test_without_minibroker_the_test_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_file_of_the_project_comes_before_the_path(tmp_path: Path) -> None:
-    own = tmp_path / ".minibroker" / "minibroker"
-    own.parent.mkdir()
-    own.write_text("#!/bin/sh\necho 'the file of the project' >&2\nexit 1\n")
-    own.chmod(0o755)
+    said = project_program(tmp_path)
     done = run(tmp_path, FAILS, MINIBROKER="")
     assert done.returncode == 1
-    assert "the file of the project" in done.stdout
+    assert said in done.stdout

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from broker import installed_command
+from broker import installed_command, project_program
 from samples_of_pages import INTEGRATIONS, sample
 from toolchain import Unavailable, last_line, tool
 
@@ -79,13 +79,10 @@ def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_file_of_the_project_comes_before_the_path(tmp_path: Path) -> None:
-    own = tmp_path / ".minibroker" / "minibroker"
-    own.parent.mkdir()
-    own.write_text("#!/bin/sh\necho 'the file of the project' >&2\nexit 1\n")
-    own.chmod(0o755)
+    said = project_program(tmp_path)
     done = maven(tmp_path, test=FAILS % "", MINIBROKER="")
     assert done.returncode == 1
-    assert "the file of the project" in done.stdout
+    assert said in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +9,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_ports
 from real_kafka import RealKafka, real_kafka
+from samples_of_pages import run_recipe
 
 from minibroker import Proxy
 from minibroker.client.cluster import ClusterClient
@@ -46,22 +44,7 @@ def test_the_suite_finds_what_it_finds_without_the_proxy(kafka: str, capsys: pyt
 
 
 def test_the_recipes_work_as_they_stand(kafka: str) -> None:
-    plain = [
-        "-c",
-        os.devnull,
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "minibroker.testing.pytest_plugin",
-        "--rootdir",
-        str(ROOT),
-    ]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-m", "pytest", "-q", *plain, "--minibroker-upstream", kafka, str(RECIPES)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert "4 passed" in done.stdout
+    assert "4 passed" in run_recipe(RECIPES, "--minibroker-upstream", kafka)
 
 
 def brokers_of_three() -> Iterator[RealKafka]:

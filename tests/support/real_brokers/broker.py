@@ -84,6 +84,15 @@ def installed_command(directory: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path(), "MINIBROKER": str(program)}
 
 
+def project_program(directory: Path) -> str:
+    """An executable file of the project in `directory`, which packages take before the PATH; what it says."""
+    program = directory / ".minibroker" / "minibroker"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'the file of the project' >&2\nexit 1\n")
+    program.chmod(0o755)
+    return "the file of the project"
+
+
 def python_path(tree: Path = ROOT) -> str:
     """PYTHONPATH of a child that runs `minibroker` of this tree, or the planted defects."""
     own = ("", "protocol", "storage", "tests/support/damage_and_defects")  # the last for `python -m defects`

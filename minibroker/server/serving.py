@@ -1,0 +1,86 @@
+"""What `minibroker serve` and `minibroker proxy` share: options of control API and log, and what ends them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import threading
+from typing import Any
+
+from minibroker.config.types import ConfigError
+from minibroker.control import TOKEN_VARIABLE
+from minibroker.kernel import logs
+from minibroker.kernel.addresses import Address
+from minibroker.output import say
+
+
+def add_token_file(parser: argparse.ArgumentParser) -> None:
+    """The option with the control API's token."""
+    parser.add_argument(
+        "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
+    )
+
+
+def add_life(parser: argparse.ArgumentParser) -> None:
+    """Options of the log, and of what ends the program."""
+    parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
+    parser.add_argument(
+        "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
+    )
+    # For a program that starts a server and wants it to end with itself, however that ends.
+    parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+
+
+def control_address(arguments: argparse.Namespace) -> Address | None:
+    """Where the control API shall listen; None without it. Raises ConfigError."""
+    if not arguments.control:
+        return None
+    from minibroker.control.server import parse_control
+
+    return parse_control(arguments.control)
+
+
+def control_token(path: str | None) -> str | None:
+    """The control API's token: of the file, else of the environment; None for a new one. Raises ConfigError."""
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    from minibroker.control.command import read_token
+
+    try:
+        token = read_token(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read the control API's token from {path}: {error.strerror}") from None
+    if not token:
+        raise ConfigError(f"{path} holds no token")
+    return token
+
+
+def say_control(service: Any) -> None:
+    """Where the control API of a started service is, and its page; a new token on standard error."""
+    control = service.control
+    if control is None:
+        return
+    host, port = control.address
+    if service.options.control_token is None:
+        say(f"minibroker: the control API's token is {control.token}", to=sys.stderr, flush=True)
+    say(f"control={host}:{port}")
+    if control.page is not None:
+        say(f"page={control.page_url}")
+
+
+def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Set `stopping` once standard input ends."""
+
+    def watch() -> None:
+        try:
+            while os.read(0, 4096):
+                pass
+        except OSError:
+            pass
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stopping.set)
+
+    # A thread, because Windows' event loop cannot wait for a pipe that another process created.
+    threading.Thread(target=watch, name="minibroker-stdin", daemon=True).start()
