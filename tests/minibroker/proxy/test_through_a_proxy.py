@@ -17,7 +17,7 @@ from tls_files import LOCALHOST
 from minibroker import Minibroker, Proxy
 from minibroker.cli import main
 from minibroker.client.cluster import ClusterClient
-from minibroker.client.connection import Connection
+from minibroker.client.connection import Connection, ConnectionClosed
 from minibroker.client.security import Security
 from minibroker.faults import Error
 from minibroker.kernel.addresses import parse_address
@@ -104,7 +104,8 @@ def test_a_broker_that_ends_takes_its_connections_along_and_has_its_port_again()
         with Connection(("127.0.0.1", ports[2]), 5.0) as connection:
             connection.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
             brokers.cluster.kill_broker(2)
-            assert connection._socket.recv(1) == b""
+            with pytest.raises(ConnectionClosed):
+                connection.receive(5.0)
         with ClusterClient(proxy.bootstrap_servers) as client:
             assert list(client.brokers()) == [1]
             brokers.cluster.start_broker(2)
