@@ -17,6 +17,7 @@ from .weight import RECOVERY, Breach, heaviest
 Start = Callable[[], None]
 """Brings a broker back that has died, and returns once it serves. Raises ScenarioFailed."""
 _DIED = "the broker does not answer any more"
+_ASKED_NOTHING = (Status.NOT_RUN, Status.ABSENT, Status.SKIPPED)
 
 
 def run_all(
@@ -27,7 +28,7 @@ def run_all(
 
     After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
     and another run, one after the other, tell which it was. Without `start` all of those fail, and the remaining
-    scenarios are not run.
+    scenarios are not run. One that had not asked anything yet does not fail for it: it is run once more, or not run.
     """
     malformed = [run for run in runs if phase(run.scenario) is Phase.MALFORMED]
     others = [run for run in runs if run not in malformed]
@@ -52,6 +53,7 @@ def _part(
     """Results in the order of `runs`, but for those of a time in which the broker died, which come last of it. Returns
     whether the broker is gone for good."""
     remaining = list(runs)
+    run_once_more: set[str] = set()
     while remaining:
         watch = _Watch(have)
         begun: list[tuple[ScenarioRun, Result]] = []
@@ -69,13 +71,23 @@ def _part(
                 for cluster in {run.cluster for run in remaining}:
                     cluster.abandon()
                 raise
-        if not begun:
+        if not watch.dead:
             break
         back = _brought_back(start)
-        if back or len(begun) == 1:
-            yield from _blamed(begun, watch, start) if back else _all_blamed(begun, "")
+        unasked = [(run, result) for run, result in begun if result.outcome in _ASKED_NOTHING]
+        begun = [(run, result) for run, result in begun if result.outcome not in _ASKED_NOTHING]
+        if len(begun) < 2:
+            yield from _all_blamed(begun, "")
+        elif back:
+            yield from _blamed(begun, watch, start)
         else:
             yield from _all_blamed(begun, "; --jobs 1 or --start-command tells which of these it was")
+        for run, result in unasked:
+            if back and result.outcome is Status.NOT_RUN and run.scenario.name not in run_once_more:
+                run_once_more.add(run.scenario.name)
+                rest.append(run.again())
+            else:
+                yield result
         if not back:
             yield from map(_not_run, rest)
             return True
@@ -97,9 +109,6 @@ def _blamed(
     begun: Sequence[tuple[ScenarioRun, Result]], watch: _Watch, start: Start | None
 ) -> Generator[Result, None, None]:
     """With the broker back: what ran when it died is run again, each alone. The one it dies of fails."""
-    if len(begun) == 1:
-        yield from _all_blamed(begun, "")
-        return
     blamed = False
     again: list[Result] = []
     for run, _ in begun:
@@ -175,15 +184,12 @@ class _Watch:
 
 
 def _result(run: ScenarioRun) -> Result:
-    scenario = run.scenario
     start = time.monotonic()
     breach: Breach | None = RECOVERY
     try:
-        absent = run.cluster.lacks(scenario.used_versions())
-        if absent:
-            return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
-        if "one-broker" in scenario.tags and run.cluster.sole_broker() is None:
-            return Result(scenario, Status.SKIPPED, "asks one broker for what this cluster spreads over several")
+        unasked = _unasked(run)
+        if unasked is not None:
+            return unasked
         why = run.run()
         breach = run.breach
     except ScenarioFailed as exc:
@@ -193,4 +199,19 @@ def _result(run: ScenarioRun) -> Result:
     outcome = Status.PASSED if not why else Status.NOT_REACHED if run.stopped_by else Status.FAILED
     seconds = time.monotonic() - start
     lawful, noted = tuple(run.lawful), tuple(run.noted)
-    return Result(scenario, outcome, why or "", seconds, lawful, run.stopped_by, breach, noted)
+    return Result(run.scenario, outcome, why or "", seconds, lawful, run.stopped_by, breach, noted)
+
+
+def _unasked(run: ScenarioRun) -> Result | None:
+    """The result of a scenario that cannot be asked of this cluster."""
+    scenario = run.scenario
+    try:
+        absent = run.cluster.lacks(scenario.used_versions())
+        spread = "one-broker" in scenario.tags and run.cluster.sole_broker() is None
+    except ScenarioFailed:  # the broker is gone, and this scenario has sent it nothing that could be the cause
+        return _not_run(run)
+    if absent:
+        return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
+    if spread:
+        return Result(scenario, Status.SKIPPED, "asks one broker for what this cluster spreads over several")
+    return None

@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from restart import restart_command, restartable_minibroker
 
 from minibroker_lab.conformance import command as cli
+from minibroker_lab.conformance.failure import ScenarioFailed
+from minibroker_lab.conformance.results import Status
+from minibroker_lab.conformance.runner import Options, ScenarioRun
+from minibroker_lab.conformance.scenario import parse
+from minibroker_lab.conformance.schedule import run_all
 
 pytestmark = pytest.mark.waits
 
@@ -115,6 +121,44 @@ def test_a_command_that_does_not_start_it_leaves_the_rest(
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == "0 passed, 1 failed, 1 not run"
     assert "the start command ended with 7" in said.err
+
+
+class _Gone:
+    """A cluster that has died before it is asked for its versions, `deaths` times in a row."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+        self.up = False
+
+    def lacks(self, _: object) -> list[str]:
+        if not self.up:
+            raise ScenarioFailed("no response")
+        return ["EndTxn v5"]
+
+    def answers(self) -> bool:
+        return self.up
+
+    def start(self) -> None:
+        self.deaths -= 1
+        self.up = self.deaths <= 0
+
+
+@pytest.mark.parametrize(
+    ("deaths", "restarted", "outcomes"),
+    [
+        (1, False, [Status.NOT_RUN, Status.NOT_RUN]),
+        (1, True, [Status.ABSENT, Status.ABSENT]),
+        (3, True, [Status.NOT_RUN, Status.ABSENT]),
+    ],
+)
+def test_a_scenario_that_sent_nothing_is_not_blamed_for_a_broker_that_is_gone(
+    deaths: int, restarted: bool, outcomes: list[Status]
+) -> None:
+    cluster: Any = _Gone(deaths)
+    scenarios = parse(f"- {{name: a, steps: [{ASK}]}}\n- {{name: b, steps: [{ASK}]}}", "suite.yaml")
+    runs = [ScenarioRun(cluster, scenario, "t", Options(), lambda: 0) for scenario in scenarios]
+    results = run_all(runs, frozenset(), 1, cluster.start if restarted else None)
+    assert [result.outcome for result in sorted(results, key=lambda result: result.scenario.name)] == outcomes
 
 
 @pytest.fixture(scope="module")

@@ -113,9 +113,11 @@ def in_turn(broker: Peer, scenarios: Sequence[Scenario], patience: Patience) -> 
         for scenario in scenarios:
             result = _alone(cluster, scenario, PEER, frozenset(), patience)
             if not broker.alive(cluster):
-                if result.outcome not in (Status.ABSENT, Status.SKIPPED):  # these asked it nothing
-                    result = Result(scenario, Status.FAILED, "the broker does not answer any more", breach=RECOVERY)
                 cluster = broker.cluster()
+                if result.outcome is Status.NOT_RUN:  # the one before ended it
+                    result = _alone(cluster, scenario, PEER, frozenset(), patience)
+                elif result.outcome not in (Status.ABSENT, Status.SKIPPED):  # these asked it nothing
+                    result = Result(scenario, Status.FAILED, "the broker does not answer any more", breach=RECOVERY)
             results.append(result)
     finally:
         broker.end()
