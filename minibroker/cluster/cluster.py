@@ -300,7 +300,11 @@ class Cluster:
 
     def _journal_failed(self, error: ApiError) -> None:
         """Kafka halts when the directory of its metadata log fails, so that what it serves is what is on the disk."""
-        log.critical("the metadata journal failed, every broker ends: %s", error.message)
+        log.critical(
+            "the metadata journal failed, every broker ends: %s (data directory: %s)",
+            error.message,
+            self._journal_disk.root,
+        )
         self._timers.call_later(0, lambda: self._end(error))  # after the refusals of the waiting requests
 
     def _end(self, error: ApiError) -> None:

@@ -124,7 +124,8 @@ class MetadataJournal:
         self._disk = disk
         self._path = path
         self._file: DiskFile | None = None
-        self._made = False
+        # An earlier process may have ended between creating the file and syncing its name.
+        self._name_unsynced = True
         self._mark: DiskFile | None = None
         self._written = (0, 0)  # bytes, and the CRC-32 of them
         #: Whether entries were written that a power cut could take; never on a disk that keeps nothing anyway.
@@ -207,9 +208,9 @@ class MetadataJournal:
         synced = self._written
         try:
             self._file.sync()
-            if self._made:
+            if self._name_unsynced:
                 self._disk.sync_dir(self._path.rpartition("/")[0])
-                self._made = False
+                self._name_unsynced = False
         except StorageError as error:
             self.unsynced = True
             self.failed = _refusal(error)
@@ -241,6 +242,5 @@ class MetadataJournal:
 
     def _open(self) -> DiskFile:
         if self._file is None:
-            self._made |= not self._disk.exists(self._path)
             self._file = self._disk.open(self._path, create=True)
         return self._file

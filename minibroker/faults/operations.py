@@ -210,6 +210,10 @@ async def hang_transaction(
     return info.base_offset
 
 
+class _DiskFault(ApiError):
+    """Why a log refuses writes: a fault, not its disk."""
+
+
 def fail_disk(
     cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
 ) -> None:
@@ -217,7 +221,7 @@ def fail_disk(
     fail every write with an I/O error, until `heal_disk`."""
     led = _one_partition(cluster, topic, partition, broker)
     if led is not None:
-        led.log.offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails")
+        led.log.offline = _DiskFault(ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails")
     else:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.EIO)
 
@@ -233,10 +237,10 @@ def heal_disk(
 ) -> None:
     """Undo `fail_disk` or `fill_disk`."""
     led = _one_partition(cluster, topic, partition, broker)
-    if led is not None:
-        led.log.offline = None
-    else:
+    if led is None:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
+    elif isinstance(led.log.offline, _DiskFault):  # a sync that really failed stays so
+        led.log.offline = None
 
 
 def failed_disks(cluster: Cluster) -> list[int]:

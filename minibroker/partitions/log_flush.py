@@ -26,7 +26,7 @@ log = get_logger(__name__)
 _SYNCED: Deferred[None] = resolved(None)
 # A file can be renamed under a sync by compaction or retention; the next try looks at the segments anew.
 _MISSING_RETRIES = 5
-# Milliseconds before a sync that failed with ENOSPC is retried.
+# Milliseconds before a sync for which an index had no room is retried.
 _RETRY_MS = 1000
 
 
@@ -168,7 +168,7 @@ class LogFlush:
             self._refused(error)
             return
         except Exception as error:
-            log.exception("syncing %r failed", self._log)
+            log.exception("the sync of %s failed", self._log)
             self._refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         self._missing = 0
@@ -191,8 +191,8 @@ class LogFlush:
             self._run()
             return
         self._missing = 0
-        log.error("%r could not be synced: %s", self._log, error.message)
-        if isinstance(error.__cause__, DiskFull):
+        log.error("%s was not synced: %s (data directory: %s)", self._log, error.message, self._log.disk.root)
+        if isinstance(error.__cause__, DiskFull):  # of a write; one of the sync itself is SyncFailed
             if self.held_from is not None and self._timer is None:
                 self._timer = self._clock.call_later(_RETRY_MS, self._due)
         else:

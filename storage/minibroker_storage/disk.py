@@ -26,7 +26,20 @@ class StorageError(OSError):
 
 
 class DiskFull(StorageError):
-    """No room is left for a write."""
+    """No room is left for a write. What was written before stands, and the write may be tried again."""
+
+
+class SyncFailed(StorageError):
+    """A sync failed, for whatever reason, ENOSPC among them.
+
+    Linux reports a failed write-back once and may drop the data, so that the next sync of the file succeeds (fsync(2)):
+    what was written before must not count as synced any more. Kafka halts the log directory on any error of a flush
+    (LogDirFailureChannel).
+    """
+
+    @classmethod
+    def of(cls, error: OSError, path: str) -> SyncFailed:
+        return cls(error.errno or 0, error.strerror or str(error), path)
 
 
 class NotFound(StorageError):
@@ -53,7 +66,7 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns when every byte written so far survives a power loss."""
+        """Returns when every byte written so far survives a power loss. Raises SyncFailed."""
 
     def close(self) -> None:
         """Closes the handle. A later call opens the file again."""
@@ -66,6 +79,10 @@ class Disk(Protocol):
 
     @property
     def durable(self) -> bool: ...
+
+    @property
+    def root(self) -> str:
+        """The directory's path, for log lines; empty for one in memory."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """The file is opened on first use; with ``create`` a missing one is created empty now."""
@@ -95,7 +112,7 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def sync_dir(self, path: str) -> None:
-        """Makes creations, renames and removals in a directory survive a power loss."""
+        """Makes creations, renames and removals in a directory survive a power loss. Raises SyncFailed."""
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Replaces a file's content whole, through ``<path>.tmp``; after a crash it has the old or the new content."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from minibroker_storage.disk import Buffer, DirLock, NotFound, StorageError
+from minibroker_storage.disk import Buffer, DirLock, NotFound, StorageError, SyncFailed
 
 
 class PowerLost(Exception):
@@ -143,9 +143,11 @@ class FaultyFile:
         inode = self._disk.inode(self.path)
         try:
             self._disk.call("sync", self.path)
-        except StorageError:
-            inode.pending.clear()
+        except NotFound:  # it could not be opened
             raise
+        except StorageError as error:
+            inode.pending.clear()
+            raise SyncFailed.of(error, self.path) from error
         inode.sync()
 
     def close(self) -> None:
@@ -161,6 +163,7 @@ class FaultyDisk:
     """See the module. ``calls`` counts changing calls; ``history`` names them, for the message of a failed test."""
 
     durable = True
+    root = ""
 
     def __init__(self, *, fail_at: int = 0, lose_power_at: int = 0) -> None:
         self.fail_at = fail_at
@@ -307,7 +310,10 @@ class FaultyDisk:
 
     def sync_dir(self, path: str) -> None:
         self._need_dir(path)
-        self.call("sync_dir", path)
+        try:
+            self.call("sync_dir", path)
+        except StorageError as error:
+            raise SyncFailed.of(error, path) from error
         later: list[NameChange] = []
         for change in self._changes:
             if change[1].rpartition("/")[0] == path:

@@ -14,7 +14,7 @@ derived files, which `recovery` makes anew: indexes, aborted transactions, produ
 An append as leader: validate and assign offsets (`validator`), note a new leader epoch, roll if there is no room, check
 the producer (`producer_state.prepare`), write, commit the producer state. So a refused batch leaves no record and no
 producer state, though it may leave an epoch or an empty segment, as in Kafka. A write that failed half way is taken off
-again, or the log goes offline (KAFKA_STORAGE_ERROR) until a restart.
+again, or the log goes offline (KAFKA_STORAGE_ERROR) until a restart, as it does after a failed sync.
 
 What can go wrong: power loss takes what was not synced, and recovery cuts the log at the first batch that is not whole;
 a follower is cut back where its leader's epochs end (KIP-101), and with the records goes the producer state that they
@@ -423,6 +423,18 @@ class PartitionLog:
             self.offline = error
             raise
 
+    @contextlib.contextmanager
+    def _synced_or_offline(self) -> Iterator[None]:
+        """After a failed sync the log is offline (`SyncFailed`). A write without room, or to a file that has been
+        renamed, may be tried again."""
+        try:
+            with storage_errors():
+                yield
+        except ApiError as error:
+            if not isinstance(error.__cause__, DiskFull | NotFound):
+                self.offline = error
+            raise
+
     # -- rolling, flushing and closing -----------------------------------------------------------------------------
 
     @property
@@ -473,23 +485,14 @@ class PartitionLog:
         if self.offline is not None:
             raise self.offline
         cuts = self.files.cuts  # before the end is read
-        try:
+        with self._synced_or_offline():
             self.files.flush(self.log_end_offset if up_to is None else min(up_to, self.log_end_offset), cuts)
-        except StorageError as error:
-            failure = storage_error(error)
-            if not isinstance(error, DiskFull | NotFound):
-                # What the system could not write it may drop, and the next sync then says all is well. Kafka takes the
-                # whole log directory offline (LogDirFailureChannel).
-                self.offline = failure
-            raise failure from error
-        except Malformed as error:
-            raise storage_error(error) from error
 
     def close(self) -> None:
         """Clean shutdown: writes producer snapshot and indexes, syncs everything, closes all handles."""
         if self.offline is not None:
             raise self.offline
-        with storage_errors():
+        with self._synced_or_offline():
             self.files.close(self.producers, self.log_end_offset)
         self.closed = True
 

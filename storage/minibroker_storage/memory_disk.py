@@ -86,6 +86,7 @@ class MemoryDisk:
     and leave the file as it was. ``now_ms`` stamps modification times."""
 
     durable = False
+    root = ""
 
     def __init__(self, max_bytes: int = 1 << 40, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.max_bytes = max_bytes

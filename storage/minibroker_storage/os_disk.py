@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Any
 
-from minibroker_storage.disk import Buffer, Locked, StorageError
+from minibroker_storage.disk import Buffer, Locked, StorageError, SyncFailed
 from minibroker_storage.private_files import open_without_links
 
 #: A quarter of the process's handles, and at most this many, may be files; the rest is for connections.
@@ -127,8 +127,7 @@ class OsFile:
     def sync(self) -> None:
         if self._disk.durable:
             handle = self.handle or self._disk.acquire(self)
-            with _Errors(self.path):
-                _sync(handle.fd)
+            _sync(handle.fd, self.path)
 
     def close(self) -> None:
         self._disk.release(self)
@@ -367,8 +366,9 @@ class OsDisk:
             return
         fd = self._os_open(path, os.O_RDONLY)
         try:
-            with _Errors(path):
-                os.fsync(fd)
+            os.fsync(fd)
+        except OSError as error:
+            raise SyncFailed.of(error, path) from error
         finally:
             os.close(fd)
 
@@ -379,7 +379,7 @@ class OsDisk:
             try:
                 self.write_at(fd, data, 0)
                 if sync and self.durable:
-                    _sync(fd)
+                    _sync(fd, path)
             finally:
                 os.close(fd)
             self.rename(temporary, path)
@@ -446,6 +446,9 @@ else:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _sync(fd: int) -> None:
-    # Data and length are what recovery needs; modification times are not.
-    getattr(os, "fdatasync", os.fsync)(fd)
+def _sync(fd: int, path: str) -> None:
+    try:
+        # Data and length are what recovery needs; modification times are not.
+        getattr(os, "fdatasync", os.fsync)(fd)
+    except OSError as error:
+        raise SyncFailed.of(error, path) from error

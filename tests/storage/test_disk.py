@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from minibroker_storage import os_disk
-from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, join
+from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, SyncFailed, join
 from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk, OsFile
@@ -367,7 +367,8 @@ def test_short_gathering_writes_are_completed(tmp_path: Path, monkeypatch: pytes
 
 def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os_disk, "_sync", synced.append)
+    monkeypatch.setattr(os, "fdatasync" if hasattr(os, "fdatasync") else "fsync", synced.append)
+    monkeypatch.setattr(OsDisk, "sync_dir", lambda *_: None)
     for durable in (False, True):
         disk = OsDisk(str(tmp_path), durable=durable)
         file = disk.open("a", create=True)
@@ -375,6 +376,30 @@ def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypa
         file.sync()
         disk.write_atomic("b", b"y")
         assert len(synced) == 2 * durable
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_no_failed_sync_counts_as_one_that_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The system may have dropped what it could not write, a full disk among the reasons: fsync(2)."""
+
+    def fail(_: int) -> None:
+        raise OSError(code, "sorry")
+
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.append([b"x"])
+    for name in {"fdatasync", "fsync"} & {*dir(os)}:
+        monkeypatch.setattr(os, name, fail)
+    syncs = [file.sync, lambda: disk.write_atomic("b", b"y")]
+    if os.name == "posix":  # Windows opens no directories
+        syncs.append(lambda: disk.sync_dir(""))
+    for sync in syncs:
+        with pytest.raises(SyncFailed, match="sorry") as error:
+            sync()
+        assert not isinstance(error.value, DiskFull)
+    assert not disk.exists("b")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows opens no directories")

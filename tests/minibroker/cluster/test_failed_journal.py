@@ -39,8 +39,9 @@ def fail_once(disk: FaultyDisk, *calls: str, path: str = JOURNAL) -> None:
     disk.refuses = refuses
 
 
-def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends() -> None:
+def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyDisk()
+    disk.root = "/data"
     cluster = MemoryCluster(disk=disk)
     assert create(cluster, "before") == (0, None)
     fail_once(disk, "sync")
@@ -53,6 +54,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_every_broker_ends() -> 
     assert ended == [True]
     assert not cluster.cluster.brokers
     assert not cluster.cluster.has_controller
+    assert f"{JOURNAL}: input/output error (data directory: /data)" in caplog.text
     cluster.cluster.stop()
     assert not disk.exists(CLEAN_FILE)
     again = MemoryCluster(disk=disk.after_power_loss(), seed=8)
@@ -98,6 +100,16 @@ def test_a_call_fails_once_and_power_is_lost_later() -> None:
         replayed = [entry["type"] for entry in MetadataJournal(disk.after_power_loss()).replay()]
         assert replayed[: len(acknowledged)] == acknowledged, disk.history[n - 1 : n]
     assert n > 8
+
+
+def test_the_name_of_a_journal_whose_process_was_killed_before_it_was_synced_is_synced_by_the_next() -> None:
+    disk = FaultyDisk()
+    MetadataJournal(disk).append({"type": "one"})
+    journal = MetadataJournal(disk)
+    assert len([*journal.replay()]) == 1
+    journal.append({"type": "two"})
+    journal.sync()
+    assert [entry["type"] for entry in MetadataJournal(disk.after_power_loss()).replay()] == ["one", "two"]
 
 
 def test_a_mark_that_cannot_be_written_is_only_older() -> None:

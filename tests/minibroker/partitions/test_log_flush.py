@@ -9,13 +9,14 @@ import pytest
 from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
+from minibroker.faults import operations
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
-from minibroker_storage.disk import DiskFull, NotFound
+from minibroker_storage.disk import DiskFull, NotFound, StorageError
 from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 
@@ -199,16 +200,22 @@ def test_settings_of_a_running_topic_take_effect() -> None:
     assert story.produce().result() == 0
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_sync_that_fails_is_told_and_takes_the_log_offline(acks: int) -> None:
+def test_a_sync_that_fails_is_told_and_takes_the_log_offline(
+    acks: int, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     story = Story(STRICT)
     assert not (answer := story.produce()).done
     story.held.run_all()
     assert answer.result() == 0
     answers = [story.produce(acks), story.produce(1)]
-    story.disk.fail_at = story.disk.calls + 1
+    due = [code]
+    story.disk.root = "/data"
+    story.disk.refuses = lambda what, path: StorageError.of(OSError(due.pop(), "sorry"), path) if due else None
     story.held.run_all()
     assert [answer.result() for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert f"t-0 was not synced: {LOG}: sorry (data directory: /data)" in caplog.text
     # The system may have dropped what it could not write: a sync that works now would prove nothing.
     again = story.produce(acks, sequence=1)
     story.held.run_all()
@@ -216,32 +223,44 @@ def test_a_sync_that_fails_is_told_and_takes_the_log_offline(acks: int) -> None:
     assert story.produce(acks).result() == ErrorCode.KAFKA_STORAGE_ERROR
     assert story.log.high_watermark == 1
     assert len(story.log.read(0, 1000, bound=1)) > 0
+    operations.heal_disk(story.cluster.cluster, topic="t", partition=0)  # which undoes a fault, not this
+    story.cluster.timers.advance(10_000)
+    assert story.produce(acks, sequence=3).result() == ErrorCode.KAFKA_STORAGE_ERROR
+    story.held.run_all()
+    assert story.log.recovery_point == story.log.high_watermark == 1
+    assert Story(STRICT, disk=story.disk.after_power_loss()).log.log_end_offset == 1
 
 
-def test_a_full_disk_at_the_sync_is_survived() -> None:
+def test_a_full_disk_at_the_write_of_an_index_is_survived() -> None:
+    """Nothing that was written before is lost by it, so the flush is tried again, by the next request or by itself."""
     story = Story(STRICT)
-    story.disk.refuses = lambda what, path: DiskFull(28, "full", path) if what == "sync" else None
-    answer = story.produce()
-    story.held.run_all()
-    assert answer.result() == ErrorCode.KAFKA_STORAGE_ERROR
-    assert story.log.high_watermark == 0
-    story.disk.refuses = lambda what, path: None
-    again = story.produce(sequence=0)
-    story.held.run_all()
-    assert again.result() == 0
-    assert story.log.log_end_offset == story.log.high_watermark == 1
+    for tried_again_by in ("a request", "itself"):
+        story.disk.refuses = lambda what, path: DiskFull(28, "full", path) if path.endswith("index") else None
+        end = story.log.log_end_offset
+        answer = story.produce(sequence=end, size=5000)  # an index entry each
+        story.held.run_all()
+        assert answer.result() == ErrorCode.KAFKA_STORAGE_ERROR
+        assert story.log.high_watermark == end
+        story.disk.refuses = lambda what, path: None
+        if tried_again_by == "itself":
+            story.cluster.timers.advance(2000)
+        else:
+            again = story.produce(sequence=end, size=5000)
+        story.held.run_all()
+        assert story.log.log_end_offset == story.log.high_watermark == end + 1
+        assert again.result() == 0
 
 
-def test_without_a_retry_the_sync_is_tried_again_by_itself() -> None:
-    story = Story(STRICT)
-    story.produce()
-    story.disk.refuses = lambda what, path: DiskFull(28, "full", path)
-    story.held.run_all()
-    assert story.log.high_watermark == 0
-    story.disk.refuses = lambda what, path: None
-    story.cluster.timers.advance(2000)
-    story.held.run_all()
-    assert story.log.high_watermark == 1
+def test_a_clean_shutdown_after_a_failed_sync_is_none() -> None:
+    """Closing is a flush too: a second one that succeeds would mark as clean what the system dropped."""
+    story = Story()
+    assert story.produce().result() == 0
+    due = [StorageError(errno.EIO, "sorry", LOG)]
+    story.disk.refuses = lambda what, path: due.pop() if due and what == "sync" else None
+    for _ in range(2):
+        with pytest.raises(ApiError, match="sorry"):
+            story.log.close()
+    assert (due, story.log.closed) == ([], False)
 
 
 def test_what_was_acknowledged_after_its_sync_survives_the_power() -> None:
