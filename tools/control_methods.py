@@ -56,10 +56,10 @@ def names_module() -> str:
     """The source of the module, unformatted."""
     from minibroker.coordinators.transactions.states import BY_LABEL
     from minibroker.faults.actions import ACTIONS
-    from minibroker.handlers.table import apis, between_brokers
+    from minibroker.handlers.table import apis, apis_of_brokers
     from minibroker_protocol.errors import ErrorCode
 
-    known = {api.name for table in (apis(), between_brokers()) for api in table.values()}
+    known = {api.name for table in (apis(), apis_of_brokers()) for api in table.values()}
     tables = {
         "ApiName": sorted(known),
         "ActionName": list(ACTIONS),

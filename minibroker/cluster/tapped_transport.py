@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.table import between_brokers, rows
+from minibroker.handlers.table import apis_of_brokers, rows
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker.requests.context import CloseConnection, RequestContext
 from minibroker.requests.tapped_request import TappedRequest
@@ -146,7 +146,7 @@ class _Sent(TappedRequest):
     def __init__(
         self, transport: TappedTransport, broker: Broker, line: _Line, request: Request, api_version: int
     ) -> None:
-        api = between_brokers().get(request.__api_key__) or rows()[request.__api_key__]
+        api = apis_of_brokers().get(request.__api_key__) or rows()[request.__api_key__]
         client_id = f"broker-{broker.node_id}"
         context = RequestContext(broker, api.key, api_version, client_id, line.info, inter_broker=True)
         context.correlation_id = line.number()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import FaultRule
-from minibroker.handlers.table import apis, between_brokers
+from minibroker.handlers.table import apis, apis_of_brokers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
@@ -190,7 +190,7 @@ class FaultEngine:
         if self.cluster is None and rule.match.between_brokers:
             raise FaultError("requests between brokers do not pass a proxy: no rule can match them")
         self._count += 1
-        added = SetRule(self._count, rule.checked(self.known, between_brokers()), self)
+        added = SetRule(self._count, rule.checked(self.known, apis_of_brokers()), self)
         self.rules[added.number] = added
         self._on_change()
         return added

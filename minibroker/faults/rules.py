@@ -106,11 +106,11 @@ class FaultRule:
     probability: float = 1.0
     seed: int = 0
 
-    def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> FaultRule:
+    def checked(self, apis: Mapping[int, Api], apis_of_brokers: Mapping[int, Api]) -> FaultRule:
         """This rule. Raises FaultError for a rule that can never act, or whose action does not apply to its requests.
 
         apis: what clients can send.
-        between_brokers: what brokers send each other.
+        apis_of_brokers: those of requests that brokers send each other.
         """
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise FaultError("nth and times are 1 or more")
@@ -125,7 +125,7 @@ class FaultRule:
                 raise FaultError(f"{name}: {bounds[0]} is above {bounds[1]}")
         if match.between_brokers and not self.action.for_brokers:
             raise FaultError(f"{self.action.name} is not done to brokers: it is for clients")
-        chosen = self._chosen(between_brokers if match.between_brokers else apis)
+        chosen = self._chosen(apis_of_brokers if match.between_brokers else apis)
         problem = next(filter(None, (self.action.problem(api) for api in chosen)), None)
         if problem is not None and match.api:
             raise FaultError(problem)

@@ -219,7 +219,7 @@ def rows() -> dict[int, Api]:
 
 
 @cache
-def between_brokers() -> dict[int, Api]:
+def apis_of_brokers() -> dict[int, Api]:
     """The requests that a broker sends to others, to itself or to the controller, for itself or for a client."""
     return {key: api for key, api in rows().items() if api.between_brokers}
 
@@ -268,7 +268,7 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
         broker,
         served,
         lambda: unsupported(highest),
-        between_brokers=table,
+        apis_of_brokers=table,
         explain=Explain(),
         rights=rights_link,
         not_yet=not_yet,

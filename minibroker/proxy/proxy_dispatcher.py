@@ -114,7 +114,7 @@ class ProxyDispatcher:
         self._highest_api_versions = apis[_API_VERSIONS].max_version
         # Of a broker, the chain and its links need no more than `AskedNode` has.
         self._decoding = Dispatcher(
-            cast("Broker", node), apis, self._unsupported, between_brokers={}, explain=None, rights=None
+            cast("Broker", node), apis, self._unsupported, apis_of_brokers={}, explain=None, rights=None
         )
 
     def link(self, place: Place, link: Link | None, concerned: Concerned = _all) -> None:

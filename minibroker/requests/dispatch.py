@@ -38,7 +38,7 @@ Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 
 
 class Dispatcher:
-    """Serves frames for one broker from the handler table. apis: for clients. between_brokers: for other brokers. Each
+    """Serves frames for one broker from the handler table. apis: for clients. apis_of_brokers: for other brokers. Each
     has a chain of its own.
     """
 
@@ -48,7 +48,7 @@ class Dispatcher:
         apis: dict[int, Api],
         unsupported_api_versions: Callable[[], Response],
         *,
-        between_brokers: dict[int, Api],
+        apis_of_brokers: dict[int, Api],
         explain: Link | None,
         rights: Link | None,
         not_yet: Link | None = None,
@@ -65,7 +65,7 @@ class Dispatcher:
         for chain in (self._chain, chain_of_brokers):
             chain.put(Place.NOT_YET, not_yet)
             chain.put(Place.SLICES, slices)
-        self._between_brokers = {key: chain_of_brokers.bound(api) for key, api in between_brokers.items()}
+        self._handlers_of_brokers = {key: chain_of_brokers.bound(api) for key, api in apis_of_brokers.items()}
         self._chain.put(Place.RIGHTS, rights)
         self._handlers: dict[int, Handler] = {}  # of the APIs requested since a link was added or removed
 
@@ -168,7 +168,7 @@ class Dispatcher:
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
         """A request object that another broker of the cluster sent."""
         key = request.__api_key__
-        handler = self._between_brokers.get(key)
+        handler = self._handlers_of_brokers.get(key)
         if handler is None:
             return failed(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
         connection = ConnectionInfo(listener="INTERNAL")

@@ -183,10 +183,10 @@ def _acl(table: Mapping[str, Any], where: str) -> list[CreateAclsRequest.AclCrea
 
 def _rule(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     from minibroker.faults.rules import rule_from
-    from minibroker.handlers.table import apis, between_brokers
+    from minibroker.handlers.table import apis, apis_of_brokers
 
     try:
-        rule_from(table).checked(apis(), between_brokers())
+        rule_from(table).checked(apis(), apis_of_brokers())
     except FaultError as error:
         raise ConfigError(f"{where}: {error}") from None
     return table

@@ -21,7 +21,7 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
     """
     headers: list[BatchHeader] = []
     end, expected = 0, log_end_offset
-    newest, newest_offset = NO_TIMESTAMP, -1
+    newest = NO_TIMESTAMP
     try:
         for position, header in iter_batches(records):
             if header.partition_leader_epoch > leader_epoch:
@@ -35,11 +35,10 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
             expected = header.next_offset
             headers.append(header)
             end = position + header.size
-            if header.max_timestamp > newest:  # the first batch with it; a time index names a batch by its last offset
-                newest, newest_offset = header.max_timestamp, header.last_offset
+            newest = max(newest, header.max_timestamp)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    return ValidatedBatches([memoryview(records)[:end]], headers, newest, newest_offset, -1, False)
+    return ValidatedBatches([memoryview(records)[:end]], headers, newest, -1)
 
 
 def duplicate(known: BatchMetadata, log_start_offset: int) -> AppendInfo:

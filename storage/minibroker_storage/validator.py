@@ -74,19 +74,14 @@ class ValidatedBatches:
     """Batches with their offsets, ready to be appended.
 
     buffers: the bytes to write, in order.
-    headers: those in these bytes, one per batch. max_timestamp (ms, -1 none) is the largest of all records,
-        offset_of_max_timestamp the offset of the first record that has it (a batch's last offset where the records were
-        not walked).
+    headers: those in these bytes, one per batch. max_timestamp (ms, -1 none) is the largest of all records.
     log_append_time_ms: -1 unless the topic has LogAppendTime.
-    recompressed: the batch was rebuilt, so its size may differ.
     """
 
     buffers: list[Buffer]
     headers: list[BatchHeader]
     max_timestamp: int
-    offset_of_max_timestamp: int
     log_append_time_ms: int
-    recompressed: bool
 
     @property
     def size(self) -> int:
@@ -201,17 +196,13 @@ def validate_and_assign(
 class CheckedBatch:
     """A client's batch that passed all checks without the log. It has no offset yet.
 
-    max_timestamp_index: number of the first record with the largest timestamp; of the last record where only the
-        header was looked at.
+    batch: the client's bytes, or the records with another codec.
     stamped_ms: log append time, None if the topic keeps the producer's.
-    rebuilt: `batch` is not the client's bytes.
     """
 
     batch: _Batch
     max_timestamp: int
-    max_timestamp_index: int
     stamped_ms: int | None
-    rebuilt: bool
 
 
 @dataclass(slots=True)
@@ -280,19 +271,12 @@ def check_client_batch(
         walk = _walk_header_only(header, now_ms, config)
     if walk.null_keys or walk.bad_timestamps or header.attributes & TIMESTAMP_TYPE_MASK:
         _refuse_bad_records(walk, header, now_ms, config, partition)
-    rebuilt = payload is not None and target != codec
-    if payload is not None and rebuilt:
+    if payload is not None and target != codec:
         batch = _rebuild(payload, header, target, walk, config, pace)
     size = LOG_OVERHEAD + batch.header.batch_length
     if size > config.segment_bytes:
         raise _does_not_fit(size, config)
-    return CheckedBatch(
-        batch,
-        walk.max_timestamp,
-        walk.max_timestamp_index,
-        now_ms if config.stamps_append_time else None,
-        rebuilt,
-    )
+    return CheckedBatch(batch, walk.max_timestamp, now_ms if config.stamps_append_time else None)
 
 
 def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) -> ValidatedBatches:
@@ -309,9 +293,7 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
         batch.with_header(new_crc=new_crc),
         [header],
         max_timestamp,
-        base_offset if append_time else base_offset + checked.max_timestamp_index,
         NO_TIMESTAMP if stamped_ms is None else stamped_ms,
-        checked.rebuilt,
     )
 
 
@@ -423,7 +405,6 @@ def _walk_header_only(header: BatchHeader, now_ms: int, config: LogConfig) -> Wa
     """Checks the header alone: the batch's largest timestamp is used for all records."""
     walk = Walk()
     walk.max_timestamp = header.max_timestamp
-    walk.max_timestamp_index = header.last_offset_delta
     if not config.stamps_append_time and not _in_bounds(header.max_timestamp, now_ms, config):
         walk.bad_timestamps.append((header.last_offset_delta, header.max_timestamp))
     return walk
@@ -523,9 +504,7 @@ def _assign_one_trusted(
         return None  # to be refused
     header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
     patch_offsets(batch, 0, base_offset, leader_epoch)
-    max_timestamp = header.max_timestamp
-    offset_of_max = base_offset if max_timestamp == NO_TIMESTAMP else base_offset + header.last_offset_delta
-    return ValidatedBatches([batch], [header], max_timestamp, offset_of_max, NO_TIMESTAMP, False)
+    return ValidatedBatches([batch], [header], header.max_timestamp, NO_TIMESTAMP)
 
 
 def _assign_trusted(
@@ -540,7 +519,7 @@ def _assign_trusted(
     append_time = config.stamps_append_time
     buffers: list[Buffer] = []
     headers: list[BatchHeader] = []
-    max_timestamp, offset_of_max = NO_TIMESTAMP, base_offset
+    max_timestamp = NO_TIMESTAMP
     end = 0
     for pos, header in iter_batches(records):
         if header.size > config.max_message_bytes:
@@ -552,12 +531,8 @@ def _assign_trusted(
             header.max_timestamp = now_ms
         buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
         headers.append(header)
-        last_offset = base_offset + header.last_offset_delta
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, offset_of_max = header.max_timestamp, last_offset
-        base_offset = last_offset + 1
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+        base_offset += header.last_offset_delta + 1
     if not headers or end != len(records):
         raise ApiError(ErrorCode.INVALID_RECORD, f"{len(records) - end} bytes are not a whole batch")
-    return ValidatedBatches(
-        buffers, headers, max_timestamp, offset_of_max, now_ms if append_time else NO_TIMESTAMP, False
-    )
+    return ValidatedBatches(buffers, headers, max_timestamp, now_ms if append_time else NO_TIMESTAMP)

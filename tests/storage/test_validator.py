@@ -85,8 +85,7 @@ def test_offsets_and_leader_epoch_are_set_and_nothing_else(writable: bool, stric
     data, header = stored(result)
     assert (header.base_offset, header.partition_leader_epoch, header.last_offset) == (100, 3, 102)
     assert data[:8] + data[16:] == (100).to_bytes(8, "big") + bytes(sent[16:])
-    assert (result.max_timestamp, result.log_append_time_ms, result.recompressed) == (NOW, -1, False)
-    assert result.offset_of_max_timestamp == (100 if strict else 102)
+    assert (result.max_timestamp, result.log_append_time_ms) == (NOW, -1)
     assert result.last_offset == 102
 
 
@@ -302,7 +301,6 @@ def test_max_timestamp_is_corrected(compression: int, writable: bool) -> None:
     result = run(sent if writable else bytes(sent))
     _, header = stored(result)
     assert header.max_timestamp == result.max_timestamp == NOW - 2
-    assert result.offset_of_max_timestamp == 101
 
 
 # timestamp types
@@ -317,7 +315,7 @@ def test_log_append_time(compression: int, writable: bool) -> None:
     assert header.log_append_time
     assert header.base_timestamp == 1000
     assert [record.timestamp for record in decode_records(data, 0, header)] == [NOW, NOW]
-    assert (result.log_append_time_ms, result.max_timestamp, result.offset_of_max_timestamp) == (NOW, NOW, 100)
+    assert (result.log_append_time_ms, result.max_timestamp) == (NOW, NOW)
 
 
 def test_a_producer_may_not_say_log_append_time() -> None:
@@ -348,24 +346,15 @@ def test_the_topics_codec(source: int, target: str) -> None:
     sent = build_batch(records, compression=source, **fields)  # type: ignore[arg-type]
     result = run(sent, LogConfig(compression_type=target))
     data, header = stored(result)
-    assert result.recompressed == (source != number)
+    assert (data[61:] == sent[61:]) == (source == number)
     assert header.compression == number
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 4, 33)
     assert header.is_transactional
     assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (100, 119, 3)
-    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW + 19, 119)
+    assert result.max_timestamp == NOW + 19
     for i, record in enumerate(records):
         record.offset = 100 + i
     assert decode_records(data, 0, header) == records
-
-
-def test_offset_of_the_largest_timestamp() -> None:
-    """Of records with one timestamp, as LogAppendTime makes them, the first (LogValidator)."""
-    records = [Record(0, NOW, b"a"), Record(1, NOW + 5, b"b"), Record(2, NOW, b"c")]
-    for codec in ("producer", "uncompressed", "gzip"):
-        for config, offset in ((LogConfig(), 101), (APPEND_TIME, 100)):
-            result = run(build_batch(records, compression=1), dataclasses.replace(config, compression_type=codec))
-            assert result.offset_of_max_timestamp == offset
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("zstd", 1, 19)])
@@ -395,7 +384,6 @@ def test_offset_deltas_with_gaps(compression: int, config: str, offsets: list[in
     sent = build_batch(records, compression=compression, keep_offsets=True, last_offset_delta=1)
     result = run(sent, LogConfig(compression_type=config))
     data, header = stored(result)
-    assert result.recompressed == (config != "producer")
     assert [r.offset for r in decode_records(data, 0, header)] == offsets
 
 
@@ -422,7 +410,7 @@ def test_a_coordinators_batches_are_numbered_one_after_the_other() -> None:
     sent = batch(b"a", b"b") + marker
     result = run(sent, COMPACTED, origin=Origin.COORDINATOR)
     assert [(header.base_offset, header.last_offset) for header in result.headers] == [(100, 101), (102, 102)]
-    assert (result.max_timestamp, result.offset_of_max_timestamp, result.last_offset) == (NOW, 101, 102)
+    assert (result.max_timestamp, result.last_offset) == (NOW, 102)
     data = b"".join(result.buffers)
     pos = 0
     for header in result.headers:
@@ -459,5 +447,5 @@ def test_a_coordinators_batch_is_numbered_alike_in_a_buffer_of_its_own() -> None
     alone, copied = (run(one, origin=Origin.COORDINATOR) for one in (sent, bytes(sent)))
     assert b"".join(alone.buffers) == b"".join(copied.buffers)
     assert alone.headers == copied.headers
-    for field in ("max_timestamp", "offset_of_max_timestamp", "log_append_time_ms", "recompressed", "last_offset"):
+    for field in ("max_timestamp", "log_append_time_ms", "last_offset"):
         assert getattr(alone, field) == getattr(copied, field), field

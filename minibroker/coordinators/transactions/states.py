@@ -24,6 +24,7 @@ class TransactionState(IntEnum):
     COMPLETE_ABORT = 5
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
+    """A name of ListTransactions. In Kafka a pending state of a fence, never logged; here a fence is one step."""
 
     @property
     def label(self) -> str:
@@ -40,7 +41,6 @@ PREPARE_ABORT = TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 DEAD = TransactionState.DEAD
-PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
 PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 COMPLETED: Final = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
@@ -60,11 +60,10 @@ TRANSITIONS: Final = (
     Transition(EMPTY, (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT), "InitProducerId"),
     Transition(ONGOING, (ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT), "partitions or offsets added"),
     Transition(PREPARE_COMMIT, (ONGOING,), "EndTxn commit"),
-    Transition(PREPARE_ABORT, (ONGOING, PREPARE_EPOCH_FENCE), "EndTxn abort, timeout, fence"),
+    Transition(PREPARE_ABORT, (ONGOING,), "EndTxn abort, timeout, fence"),
     Transition(PREPARE_ABORT, (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT), "EndTxn v5+ abort of nothing"),
     Transition(COMPLETE_COMMIT, (PREPARE_COMMIT,), "every marker written"),
     Transition(COMPLETE_ABORT, (PREPARE_ABORT,), "every marker written"),
-    Transition(PREPARE_EPOCH_FENCE, (ONGOING,), "fence or timeout (never logged)"),
     Transition(DEAD, (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT), "transactional id expired"),
 )
 

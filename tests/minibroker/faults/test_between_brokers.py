@@ -13,7 +13,7 @@ from minibroker.control.commands import Commands
 from minibroker.faults import FaultError
 from minibroker.faults.engine import SetRule
 from minibroker.faults.rules import rule_from, rule_to
-from minibroker.handlers.table import between_brokers
+from minibroker.handlers.table import apis_of_brokers
 from minibroker.releases.semantics import KAFKA
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
@@ -184,7 +184,7 @@ def test_a_rule_says_whom_it_is_for(brokers: Faulty) -> None:
 
 def test_everything_the_controller_serves_can_be_named(brokers: Faulty) -> None:
     served = set(brokers.cluster.controller._handlers)
-    rows = between_brokers().values()
+    rows = apis_of_brokers().values()
     assert served <= {api.request for api in rows}
     # Nor does a row send to the controller what that does not know: the last is the one whose meaning has versions.
     assert {api.request for api in rows if api.controller} <= served

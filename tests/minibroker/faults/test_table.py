@@ -12,7 +12,7 @@ from minibroker.faults import Action, FaultError
 from minibroker.faults.action_fields import kinds_of
 from minibroker.faults.actions import ACTIONS
 from minibroker.faults.rules import rule_from
-from minibroker.handlers.table import apis, between_brokers
+from minibroker.handlers.table import apis, apis_of_brokers
 
 APIS = sorted(api.name for api in apis().values())
 SOME: dict[str, Any] = {
@@ -27,7 +27,7 @@ SOME: dict[str, Any] = {
 
 
 def check(rule: dict[str, Any]) -> None:
-    rule_from(rule).checked(apis(), between_brokers())
+    rule_from(rule).checked(apis(), apis_of_brokers())
 
 
 @pytest.mark.parametrize("api", APIS)

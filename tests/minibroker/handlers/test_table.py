@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minibroker.handlers.table import apis, between_brokers
+from minibroker.handlers.table import apis, apis_of_brokers
 
 # Kafka's broker passes these on to the controller (KIP-590).
 FORWARDED = {
@@ -16,7 +16,7 @@ OF_FOLLOWERS = {"Fetch", "ListOffsets"}
 
 
 def test_what_brokers_send_and_what_is_for_clients() -> None:
-    sent = {api.name for api in between_brokers().values()}
+    sent = {api.name for api in apis_of_brokers().values()}
     assert sent == FORWARDED | ONLY_BROKERS | OF_COORDINATORS | OF_FOLLOWERS
     served = list(apis().values())
     assert {api.name for api in served if api.controller} == FORWARDED
