@@ -43,6 +43,12 @@ _SOURCES = {
     "sarama": ("go/judged/main.go", "go/judged/sarama.go"),
     NODE: ("node/judged.mjs",),
 }
+LOOPS = {
+    "confluent-kafka": ("support/applications/loop_client.py",),
+    JAVA: ("jvm/LoopClient.java",),
+    "franz-go": ("go/loop/main.go",),
+}
+"""The loop of `judged_loops.py` in each library that has it."""
 
 
 def command(client: str, directory: Path) -> list[str]:
@@ -59,9 +65,22 @@ def command(client: str, directory: Path) -> list[str]:
 @contextmanager
 def command_of(client: str, version: str) -> Iterator[list[str]]:
     """Its command line with another version of the library. Raises ClientError."""
-    sources = [TESTS / source for source in _SOURCES[client]]
-    with program("kafka-clients" if client == JAVA else client, version, sources) as argv:
+    with _started(client, version, _SOURCES[client]) as argv:
         yield [*argv, client]
+
+
+@contextmanager
+def loop_of(client: str, version: str) -> Iterator[list[str]]:
+    """The command line of the loop without a mistake, with a version of the library. Raises ClientError."""
+    with _started(client, version, LOOPS[client]) as argv:
+        yield [*argv, "right"]
+
+
+@contextmanager
+def _started(client: str, version: str, sources: Sequence[str]) -> Iterator[list[str]]:
+    paths = [TESTS / source for source in sources]
+    with program("kafka-clients" if client == JAVA else client, version, paths) as argv:
+        yield argv
 
 
 def release(client: str) -> str:

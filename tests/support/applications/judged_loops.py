@@ -1,13 +1,26 @@
 """Loops that consume `in`, produce to `out` and commit their offsets, each with one mistake of a user's, and what the
-judge has to say of it: `loop_client.py`, `tests/jvm/LoopClient.java`, `tests/go/loop`."""
+judge has to say of it: `loop_client.py`, `tests/jvm/LoopClient.java`, `tests/go/loop`.
+
+python tests/support judged_loops [--runs N] [CLIENT[==VERSION] …]
+
+runs the loop without a mistake under the scripts of TRYING, until N runs are done, and prints how many were held.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from judged_applications import LOOPS, loop_of, release
 
 from minibroker.cli import main
 
@@ -53,16 +66,25 @@ TRYING = (
 )
 """Scripts for a loop without a mistake: those that find the mistakes, and more that fail the same APIs."""
 ARGUMENTS = ("--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out")
+NIGHTLY_RUNS = 200
+AT_ONCE = 4
+"""Judges side by side: most of a run is waiting."""
 
 
-def reports(argv: Sequence[str], directory: Path, *scripts: str, repeat: int = 1) -> list[dict[str, Any]]:
+def reports(argv: Sequence[str], directory: Path, *scripts: str) -> list[dict[str, Any]]:
     """What the judge reports of this command, one object a run."""
-    chosen = ["--repeat", str(repeat)]
-    chosen += [argument for script in scripts for argument in ("--script", script)]
-    how = [*ARGUMENTS, "--timeout", "90", "--report", "json", "--report-dir", str(directory)]
-    main(["judge", *chosen, *how, "--", *argv])
-    found: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
-    return found
+    main(["judge", *_options(directory, scripts), "--", *argv])
+    return _read(directory)
+
+
+def _options(directory: Path, scripts: Sequence[str]) -> list[str]:
+    chosen = [argument for script in scripts for argument in ("--script", script)]
+    return [*chosen, *ARGUMENTS, "--timeout", "90", "--report", "json", "--report-dir", str(directory)]
+
+
+def _read(directory: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
+    return rows
 
 
 def find(argv: Sequence[str], mistake: str, directory: Path) -> None:
@@ -75,8 +97,47 @@ def find(argv: Sequence[str], mistake: str, directory: Path) -> None:
     assert said in report["broken"][0]["message"]
 
 
-def stay_silent(argv: Sequence[str], directory: Path, repeat: int = 1) -> None:
-    """Assert that the judge finds nothing in a loop without a mistake."""
-    every = reports(argv, directory, *TRYING, repeat=repeat)
-    assert len(every) == len(TRYING) * repeat
-    assert [one for one in every if one["verdict"] != "held"] == []
+def silent_runs(argv: Sequence[str], directory: Path, runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
+    """What the judge reports of at least this many runs of a loop without a mistake, each script in turn."""
+    rounds = [directory / str(number) for number in range(-(-runs // len(TRYING)))]
+
+    def judged(place: Path) -> list[dict[str, Any]]:
+        place.mkdir()
+        command = [sys.executable, "-m", "minibroker", "judge", *_options(place, TRYING), "--", *argv]
+        subprocess.run(command, capture_output=True)
+        return _read(place)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [row for rows in pool.map(judged, rounds) for row in rows]
+
+
+def stay_silent(argv: Sequence[str], directory: Path) -> None:
+    """Assert that the judge finds nothing in `NIGHTLY_RUNS` runs of a loop without a mistake."""
+    every = silent_runs(argv, directory)
+    assert len(every) >= NIGHTLY_RUNS
+    assert [(row["script"], row["verdict"], row["broken"]) for row in every if row["verdict"] != "held"] == []
+
+
+def _program() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=NIGHTLY_RUNS)
+    parser.add_argument("clients", nargs="*", default=list(LOOPS), metavar="CLIENT[==VERSION]")
+    arguments = parser.parse_args()
+    others = 0
+    for text in arguments.clients:
+        client, _, version = text.partition("==")
+        version = version or release(client)
+        with tempfile.TemporaryDirectory() as place, loop_of(client, version) as argv:
+            rows = silent_runs(argv, Path(place), arguments.runs)
+        counts = Counter(row["verdict"] for row in rows)
+        rates = [f"{verdict} {count} of {len(rows)}" for verdict, count in counts.items()]
+        print(f"{client} {version}: {', '.join(rates)}", flush=True)
+        for row in rows:
+            if row["verdict"] != "held":
+                others += 1
+                print(f"  {row['script']}: {row['verdict']}: {row['broken'] or row['doubt']}")
+    return 1 if others else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_program())
