@@ -19,6 +19,7 @@ from typing import Any
 
 from minibroker.kernel.words import near, reason
 from minibroker.rules.rules import RULES
+from minibroker_lab.judge.lineage import lineage_of
 from minibroker_lab.judge.scripts import Script, ScriptError, load
 from minibroker_lab.museum.clients import library
 from minibroker_lab.museum.plan import check
@@ -60,8 +61,8 @@ class Case:
     to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
     ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: steps for
     the program that the client's cases share, and options of the client. failures: a script, relative to the folder.
-    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take
-    from its first request on."""
+    lineage: ``IN=OUT``, as `minibroker judge` has it. broker: other options of `Minibroker`, such as as_version.
+    timeout: seconds that the program may take from its first request on."""
 
     about: str
     happens: str
@@ -79,6 +80,7 @@ class Case:
     plan: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     failures: str = _SCRIPT
+    lineage: tuple[str, ...] = ()
     measured: tuple[Measured, ...] = ()
     folder: Path = Path()
 
@@ -202,9 +204,11 @@ def read(folder: Path) -> Case:
     path = folder / _CASE
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-        lists = {name: _texts(table, name) for name in ("bad", "good", "plan")}
+        lists = {name: _texts(table, name) for name in ("bad", "good", "plan", "lineage")}
         for step in lists["plan"]:
             check(step)
+        for text in lists["lineage"]:
+            lineage_of(text, "value")
         case: Case = _made(Case, {**table, **lists, "folder": folder}, _CASE_FIELDS)
     except OSError as error:
         raise CaseError(reason(error)) from None

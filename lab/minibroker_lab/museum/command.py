@@ -18,6 +18,7 @@ from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.files import save_trace
 from minibroker_lab.judge.history import HistoryError
+from minibroker_lab.judge.lineage import lineage_of
 from minibroker_lab.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker_lab.judge.scripts import Script
 from minibroker_lab.judge.trial import Task, try_out
@@ -167,7 +168,8 @@ def _outcomes(
 ) -> list[str]:
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
     broker = {**case.broker, "topics": case.topics}
-    task = Task(command, case.timeout, broker, case.config, start=_START_SECONDS)
+    lineage = [lineage_of(text, "value") for text in case.lineage]
+    task = Task(command, case.timeout, broker, case.config, lineage=lineage, start=_START_SECONDS)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")

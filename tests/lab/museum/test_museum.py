@@ -23,7 +23,14 @@ from minibroker_lab.museum.clients import ClientError, installed, parse_client, 
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "applications" / "wrong_client.py"
-WAYS = {"1.0": "duplicate_record", "2.0": "right", "3.0": "order", "4.0": "no_progress", "5.0": "gave_up"}
+WAYS = {
+    "1.0": "duplicate_record",
+    "2.0": "right",
+    "3.0": "order",
+    "4.0": "no_progress",
+    "5.0": "gave_up",
+    "6.0": "lineage_duplicate",
+}
 """How the mini-client of each version goes."""
 PROGRAM = f"""
 import os, runpy, sys
@@ -93,6 +100,14 @@ def test_a_program_that_does_not_return_has_no_verdict_and_no_rate(
     assert [one.version for one in read_all(cases)[0].measured] == ([] if status == 2 else [version])
 
 
+@pytest.mark.parametrize(("lineage", "status"), [('lineage = ["in=out"]', 1), ("", 0)])
+def test_a_case_names_its_lineage(cases: Path, capsys: pytest.CaptureFixture[str], lineage: str, status: int) -> None:
+    text = CASE.replace("duplicate-record", "lineage-duplicate")
+    (cases / "mini-7" / "case.toml").write_text(f"{text}{lineage}\n")
+    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--calm", "--client", "mini==6.0"]) == status
+    assert f"lineage-duplicate in {status} of 1 run" in capsys.readouterr().out
+
+
 def test_the_name_of_a_trace_is_one_of_a_file() -> None:
     assert command.trace_name("kafkajs-1 on @platformatic/kafka 1.2", 3) == "kafkajs-1-on-@platformatic-kafka-1.2-3"
 
@@ -148,6 +163,7 @@ def test_cases_are_those_of_the_working_directory_or_beside_the_package(
         ('good = ["2.0"]', 'good = "2.0"', "good is a list of texts"),
         ('fixed = "2.0"', 'fixed = "2.0"\nplan = [1]', "plan is a list of texts"),
         ('fixed = "2.0"', 'fixed = "2.0"\nplan = ["comit"]', "there is no step 'comit', did you mean commit"),
+        ('fixed = "2.0"', 'fixed = "2.0"\nlineage = ["in"]', "expected IN=OUT, got 'in'"),
         ("topics = {", "topics = 1 #", "topics is a table"),
         ("about", "= about", "case.toml: "),
     ],
@@ -368,6 +384,7 @@ SHORT = {
     "segmentio-kafka-go-1446": "is in every release, and needs no failure",
     "librdkafka-aio-refused-record": "is in every release, and needs no failure",
     "platformatic-empty-transaction": "is in every release, and needs no failure",
+    "platformatic-restarted-fenced": "is in every release, and needs no failure",
     "platformatic-aborted-twice": "is in every release, and needs no failure",
     "kafkajs-zero-key": "is in every release, and needs no failure",
     "kafkajs-aborted-order": "is in every release, and needs no failure",
