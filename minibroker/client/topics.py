@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from minibroker.client.cluster import ClusterClient, NoSuchPartition, require
 from minibroker.client.connection import BrokerFailed, Throttled
+from minibroker.kernel.addresses import Address
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -29,6 +30,7 @@ _BY_NAME, _BY_ID = 11, 13
 """Versions of Fetch."""
 _LOCAL_SINCE: Final = 8
 """The version of ListOffsets that has EARLIEST_LOCAL."""
+_USUAL_VERSION: Final = 5
 _OTHER_ID: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
 
@@ -96,7 +98,7 @@ class ReadingClient(ClusterClient):
         request = kind(
             replica_id=-1, isolation_level=isolation, topics=[kind.ListOffsetsTopic(name=topic, partitions=[entry])]
         )
-        at_most = _LOCAL_SINCE if which == EARLIEST_LOCAL else 5
+        at_most = _LOCAL_SINCE if which == EARLIEST_LOCAL else _USUAL_VERSION
         answered, version = m.ListOffsetsResponse, self.version(kind, at_most)
         answer_part = self.ask_leader(topic, partition, request, answered, version, lambda a: a.topics[0].partitions[0])
         return Position(answer_part.offset, answer_part.leader_epoch)
@@ -104,6 +106,28 @@ class ReadingClient(ClusterClient):
     def offset(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
         """As `position`."""
         return self.position(topic, partition, which, isolation).offset
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → high watermark, of every partition that has a leader; one request to each leader."""
+        return self.patiently(self._ends, self.leader_patience)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        kind = m.ListOffsetsRequest
+        wanted: dict[Address, dict[str, list[Any]]] = {}
+        for (topic, partition), leader in self.leaders().items():
+            if leader is not None:
+                entry = kind.ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+                wanted.setdefault(leader, {}).setdefault(topic, []).append(entry)
+        ends = {}
+        for leader, topics in wanted.items():
+            entries = [kind.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+            request = kind(replica_id=-1, topics=entries)
+            answer = self.ask(leader, request, m.ListOffsetsResponse, self.version(kind, _USUAL_VERSION))
+            for answered in answer.topics:
+                for row in answered.partitions:
+                    require(row.error_code, f"{answered.name}-{row.partition_index}")
+                    ends[answered.name, row.partition_index] = row.offset
+        return ends
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int | None:
         """The offset at which this leader epoch ends in the log, None where the leader does not know it (KIP-320)."""

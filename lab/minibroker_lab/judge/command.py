@@ -11,6 +11,8 @@ import sys
 import time
 from dataclasses import replace
 
+from minibroker.client.connection import servers
+from minibroker.client.security import add_command_config
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
 from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED, EXIT_UNMET
@@ -53,7 +55,7 @@ _MINUTES = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
-        "Run COMMAND with BOOTSTRAP_SERVERS naming a new broker on which a script of failures acts, and judge whether "
+        "Run COMMAND with BOOTSTRAP_SERVERS naming a broker on which a script of failures acts, and judge whether "
         "exactly-once held. Exit status: 0 it held, 1 it was broken, 2 it could not be decided, 4 it held, but an API "
         "that the command uses for it met no failure."
     )
@@ -93,6 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help=f"what an output record has of its input record: {HOW} (default: %(default)s)",
     )
+    parser.add_argument(
+        "--upstream",
+        type=servers,
+        metavar="HOST:PORT[,…]",
+        help="run against this cluster, through a proxy in which the failures act (default: a new broker for each run)",
+    )
+    add_command_config(parser)
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic")
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
@@ -133,6 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     verdicts: list[Judged] = []
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
+        _check_upstream(arguments)
         if arguments.readers:
             return _readers(arguments)
         if arguments.search:
@@ -152,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
             verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
             say(*lines(verdicts[-1]), flush=True)
             save_trace(verdicts[-1], arguments.traces, script.name)
-            if not verdicts[-1].run.exchanges:
+            if not verdicts[-1].run.exchanges and not verdicts[-1].run.misfit:
                 break  # no other script would find more
         _report(arguments, verdicts, started)
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
@@ -169,6 +179,23 @@ def run(arguments: argparse.Namespace) -> int:
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return _held(arguments, met) if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _check_upstream(arguments: argparse.Namespace) -> None:
+    """What the options of a broker of ours say goes with such a broker only."""
+    ours = [
+        option
+        for option, is_set in (
+            ("--readers", arguments.readers),
+            ("--semantics", arguments.semantics != "kafka"),
+            ("--config", arguments.config),
+        )
+        if is_set
+    ]
+    if arguments.upstream and ours:
+        raise ScriptError(f"{ours[0]} is for a broker of our own: leave it out, or --upstream")
+    if arguments.command_config and not arguments.upstream:
+        raise ScriptError("--command-config is for the cluster of --upstream, which is missing")
 
 
 def _readers(arguments: argparse.Namespace) -> int:
@@ -279,5 +306,13 @@ def _task(arguments: argparse.Namespace) -> Task:
     except ValueError as error:
         raise ScriptError(str(error)) from None
     return Task(
-        arguments.command, arguments.timeout, broker, config, arguments.history, lineage, any_status=arguments.any_exit
+        arguments.command,
+        arguments.timeout,
+        broker,
+        config,
+        arguments.history,
+        lineage,
+        any_status=arguments.any_exit,
+        upstream=arguments.upstream or "",
+        command_config=arguments.command_config,
     )

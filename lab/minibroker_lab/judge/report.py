@@ -34,6 +34,8 @@ class Judged(NamedTuple):
     def doubt(self) -> str:
         """Why a run in which nothing was found broken proves nothing; empty when it does."""
         run = self.run
+        if run.misfit:
+            return run.misfit
         if run.status and not run.exchanges and not self.any_status:
             return f"the command ended with {run.status}, and never reached the broker of BOOTSTRAP_SERVERS"
         if not run.exchanges:
@@ -53,7 +55,7 @@ class Judged(NamedTuple):
         """`HELD`, `BROKEN`, `UNDECIDED`, or `NOT_APPLICABLE` when the client does nothing that the script is about."""
         if self.broken:
             return BROKEN
-        return NOT_APPLICABLE if self.doubt == _NO_REQUEST else UNDECIDED if self.doubt else HELD
+        return NOT_APPLICABLE if self.run.misfit or self.doubt == _NO_REQUEST else UNDECIDED if self.doubt else HELD
 
     @property
     def first(self) -> Exchange | None:
@@ -72,6 +74,8 @@ def headline(judged: Judged) -> str:
 
 def circumstances(run: JudgedRun) -> str:
     """How the command ended, and how much there was of everything."""
+    if run.misfit:
+        return "the command was not run"
     status = "was ended" if run.status is None else f"ended with {run.status}"
     counts = ((len(run.exchanges), "exchange"), (run.fired, "failure"), (refusals(run), "refusal"))
     seen = ", ".join(counted(number, noun) for number, noun in counts)

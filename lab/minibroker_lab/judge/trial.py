@@ -13,6 +13,7 @@ from minibroker.rules.rules import finding
 from minibroker.server.temporary_directory import TemporaryDirectory
 from minibroker_lab.judge.history import History, HistoryError, read_history
 from minibroker_lab.judge.lineage import Lineage
+from minibroker_lab.judge.own_cluster import JudgedCluster, OwnCluster
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import run_command
 from minibroker_lab.judge.scripts import Script
@@ -34,7 +35,8 @@ _CONFIG = {
 class Task(NamedTuple):
     """What is judged. timeout, start: as `run_command` has them. broker: options of `Minibroker`, its settings apart in
     config. history: the file that the command must write, None: it may write one. any_status: the command
-    may end with any status."""
+    may end with any status. upstream: addresses of brokers to run it against, through a proxy, in place of one of our
+    own; command_config: file with the properties of a client, for those."""
 
     command: Sequence[str]
     timeout: float
@@ -44,6 +46,8 @@ class Task(NamedTuple):
     lineage: Sequence[Lineage] = ()
     any_status: bool = False
     start: float = 0.0
+    upstream: str = ""
+    command_config: str | None = None
 
 
 def try_out(task: Task, script: Script, what: str) -> Judged:
@@ -58,14 +62,15 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
         ran = run_command(
             task.command,
             script,
-            data_dir=data_dir,
+            cluster=_cluster(task, script, data_dir),
             history=path,
             timeout=task.timeout,
             start=task.start,
-            broker_options={**task.broker, **_brokers(script), "config": _config(task, script)},
             watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
         )
         progress.clear()
+        if ran.misfit:
+            return Judged(ran, [])
         history = _history(path, before, wanted=bool(task.history))
         evidence = Evidence(
             OsDisk(str(_one_copy(data_dir))),
@@ -73,17 +78,33 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             ran.produced,
             history,
             task.lineage,
-            ran.as_of_ms,
+            ran.left.as_of_ms,
             complete=not ran.lost,
-            compacted=ran.compacted,
+            compacted=ran.left.compacted,
             topic_names=ran.topic_names,
             unapplied=ran.unapplied,
+            before=ran.left.before,
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:
         reason = f"the command did not end within {task.timeout:g} s{since(ran.exchanges, ran.topic_names)}"
         broken.insert(0, BrokenPromise(finding(NO_PROGRESS, Log("", "", -1), reason), waited_for(ran.exchanges)))
     return Judged(ran, broken, task.any_status, noticed)
+
+
+def _cluster(task: Task, script: Script, data_dir: Path) -> JudgedCluster:
+    if not task.upstream:
+        return OwnCluster(data_dir, {**task.broker, **_brokers(script), "config": _config(task, script)})
+    from minibroker_lab.judge.upstream import Upstream
+
+    return Upstream(
+        task.upstream,
+        task.command_config,
+        data_dir,
+        task.broker.get("topics", {}),
+        whole_topics=[lineage.source for lineage in task.lineage],
+        longest=task.timeout,
+    )
 
 
 def _one_copy(data_dir: Path) -> Path:

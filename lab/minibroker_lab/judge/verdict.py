@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.rules.rows import Content, Finding, Log, Seen
+from minibroker.rules.rows import COORDINATOR_TOPICS, Content, Finding, Log, Seen
 from minibroker.rules.rules import (
     ERROR,
     RULES,
@@ -45,7 +45,8 @@ EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsTo
 class Evidence(NamedTuple):
     """All that a run left behind. as_of_ms: the broker clock at its end.
     complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
-    by topic id as exchanges have it. unapplied: numbers of exchanges that a failure kept from being applied."""
+    by topic id as exchanges have it. unapplied: numbers of exchanges that a failure kept from being applied. before: of
+    a cluster that others use too, where what was written during the run begins in each partition; None: all was."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -57,6 +58,7 @@ class Evidence(NamedTuple):
     compacted: Collection[str] = ()
     topic_names: Mapping[str, str] = {}
     unapplied: Collection[int] = ()
+    before: Starts | None = None
 
 
 class BrokenPromise(NamedTuple):
@@ -79,7 +81,12 @@ def judge(evidence: Evidence) -> Verdict:
     scanned = scan_directory(evidence.disk)
     transactions = [t for rows in scanned.logs for t in judge_log(rows, as_of_ms=evidence.as_of_ms).transactions]
     stored = read_stored(evidence.disk, transactions)
-    findings = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
+    commits, members = scanned.commits, scanned.members
+    if evidence.before is not None:
+        groups = {(exchange["request"] or {}).get("group_id") for exchange in evidence.exchanges}
+        commits = [commit for commit in commits if commit.group in groups]
+        members = [member for member in members if member.group in groups]
+    findings = judge_logs(scanned.logs, scanned.states, commits, members, as_of_ms=evidence.as_of_ms)
     findings += _content(stored)
     starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
     removed = removed_records(evidence.produced, stored, evidence.exchanges, transactions, evidence.compacted)
@@ -87,7 +94,9 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.history is not None:
         findings += _history(evidence.history, stored + removed, starts)
     for lineage in evidence.lineage:
-        findings += _lineage(stored + removed, lineage)
+        findings += _lineage(stored + removed, lineage, evidence.before or {})
+    if evidence.before is not None:
+        findings = _of_the_run(findings, evidence, evidence.before)
     link = _Links(evidence, stored)
     findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
@@ -239,13 +248,33 @@ def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list
     return [*findings, *(finding(NO_PROGRESS, Log("", "", -1), why) for why in history.given_up)]
 
 
-def _lineage(stored: Sequence[Stored], lineage: Lineage) -> list[Finding]:
+def _of_the_run(findings: Sequence[Finding], evidence: Evidence, before: Starts) -> list[Finding]:
+    """Without those on what was there before the run, and on what others did meanwhile."""
+    ids = {(exchange["request"] or {}).get("transactional_id") for exchange in evidence.exchanges}
+    producers = {(exchange["response"] or {}).get("producer_id") for exchange in evidence.exchanges}
+
+    def is_of_the_run(breach: Finding) -> bool:
+        if breach.log.topic in COORDINATOR_TOPICS:
+            named = breach.transactional_id or breach.producer_id >= 0
+            return not named or breach.transactional_id in ids or breach.producer_id in producers
+        return breach.first_offset < 0 or breach.first_offset >= before.get((breach.log.topic, breach.log.partition), 0)
+
+    return [breach for breach in findings if is_of_the_run(breach)]
+
+
+def _lineage(stored: Sequence[Stored], lineage: Lineage, before: Starts) -> list[Finding]:
+    """Of the input that was written during the run: who read the rest, and when, is not known."""
     inputs: dict[str, list[RecordPosition]] = defaultdict(list)
     outputs: dict[str, list[RecordPosition]] = defaultdict(list)
+    earlier: set[str] = set()
     for row in stored:
         place = RecordPosition(Log("", row.topic, row.partition), row.record.offset)
         if row.committed and row.topic == lineage.source:
-            for key in lineage.of_input(row.topic, row.partition, row.record):
+            keys = lineage.of_input(row.topic, row.partition, row.record)
+            if row.record.offset < before.get((row.topic, row.partition), 0):
+                earlier.update(keys)
+                continue
+            for key in keys:
                 inputs[key].append(place)
         if row.committed and row.topic == lineage.target:
             for key in lineage.of_output(row.record):
@@ -253,6 +282,7 @@ def _lineage(stored: Sequence[Stored], lineage: Lineage) -> list[Finding]:
     return [
         finding
         for key in {**inputs, **outputs}
+        if key in inputs or key not in earlier
         for finding in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
     ]
 

@@ -9,8 +9,8 @@ from memory_cluster import MemoryCluster
 
 from minibroker.rules.rows import ABORT, COMMIT, Log, Transaction
 from minibroker_lab.judge.exchanges import Exchange, Produced
+from minibroker_lab.judge.own_cluster import compacted_topics
 from minibroker_lab.judge.removed import removed_records
-from minibroker_lab.judge.run import compacted_topics
 from minibroker_lab.judge.stored import Stored
 from minibroker_lab.judge.verdict import judge_wire
 from minibroker_protocol.records import Record, build_batch
