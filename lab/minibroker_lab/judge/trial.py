@@ -17,6 +17,7 @@ from minibroker_lab.judge.own_cluster import JudgedCluster, OwnCluster
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import run_command
 from minibroker_lab.judge.scripts import Script
+from minibroker_lab.judge.upstream import Upstream
 from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise, Evidence, judge, since, waited_for
 from minibroker_storage.directory import BROKER_DIR
 from minibroker_storage.os_disk import OsDisk
@@ -95,8 +96,6 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
 def _cluster(task: Task, script: Script, data_dir: Path) -> JudgedCluster:
     if not task.upstream:
         return OwnCluster(data_dir, {**task.broker, **_brokers(script), "config": _config(task, script)})
-    from minibroker_lab.judge.upstream import Upstream
-
     return Upstream(
         task.upstream,
         task.command_config,
