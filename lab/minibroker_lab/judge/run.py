@@ -44,12 +44,12 @@ class JudgedRun:
     moved: list[tuple[int, int]] = field(default_factory=list)
     restarts: int = 0
     misfit: str = ""
-    left: LeftBehind = field(default_factory=LeftBehind)
+    left_behind: LeftBehind = field(default_factory=LeftBehind)
 
     @property
     def topic_names(self) -> dict[str, str]:
         """By topic id as exchanges have it."""
-        return {str(uuid.UUID(bytes=topic_id)): name for topic_id, name in self.left.topic_names.items()}
+        return {str(uuid.UUID(bytes=topic_id)): name for topic_id, name in self.left_behind.topic_names.items()}
 
     @property
     def unapplied(self) -> frozenset[int]:
@@ -140,9 +140,9 @@ def run_command(
         run.seconds = time.monotonic() - began
         run.fired += sum(fault.fired for _, fault in steps)
         broker.faults.clear()
-        run.left = cluster.settle(run.exchanges)
+        run.left_behind = cluster.settle(run.exchanges)
         _collect(broker, run)
-    run.produced = produced(run.exchanges, run.left.topic_names)
+    run.produced = produced(run.exchanges, run.left_behind.topic_names)
     return run
 
 

@@ -79,12 +79,12 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             ran.produced,
             history,
             task.lineage,
-            ran.left.as_of_ms,
+            ran.left_behind.as_of_ms,
             complete=not ran.lost,
-            compacted=ran.left.compacted,
+            compacted=ran.left_behind.compacted,
             topic_names=ran.topic_names,
             unapplied=ran.unapplied,
-            before=ran.left.before,
+            before=ran.left_behind.before,
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:
