@@ -135,18 +135,6 @@ class Broker:
         if not self.directory.clean:
             self._recover()
 
-    def stores(self, topic: str, index: int) -> bool:
-        """Whether the data directory has files of this partition."""
-        return (topic, index) in self._stored
-
-    def log_ahead(self, topic: str, index: int) -> PartitionLog:
-        """A log between `prepare` and `start`, for the partition to take over; made when there is none. Raises ApiError
-        when it cannot be opened."""
-        key = (topic, index)
-        opened = self._recovered[key] = self._open_log(key, self.image.topics[topic].topic_id)
-        self._stored.add(key)
-        return opened
-
     def start(self, image: MetadataImage) -> None:
         """Take up every partition of the image, which may be newer than the one of `prepare`."""
         for topic, index in sorted(self._recovered):

@@ -10,10 +10,10 @@ from typing import Any
 
 from minibroker.output import json_text
 from minibroker.rules.catalogue import ERROR, RULES
-from minibroker.rules.remedies import BOOTSTRAP, remedies_of
 from minibroker.rules.rows import Finding
 from minibroker.trace.view import base_style
 from minibroker_pipeline.charts import bars, columns, stacked
+from minibroker_pipeline.remedies import BOOTSTRAP, remedies_of
 from minibroker_pipeline.statistics import DURATIONS_MS, OPEN, Statistics
 
 MOST_STEPS = 120

@@ -7,9 +7,9 @@ import pytest
 from planting import Planted, at, changed, flipped_marker, header_of, marker
 
 from minibroker.rules.catalogue import ERROR, NOTICE, RULES
-from minibroker.rules.remedies import remedies_of
 from minibroker.rules.rows import Content, Log
 from minibroker.rules.rules import judge_content
+from minibroker_pipeline.remedies import remedies_of
 from minibroker_protocol.records import Record, build_batch, decode_records
 from minibroker_protocol.records.batch import crc32c
 

@@ -18,8 +18,8 @@ from runbook_scenes import BOOTSTRAP, hanging_transaction
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.rules.catalogue import finding
-from minibroker.rules.remedies import remedies_of
 from minibroker.rules.rows import Log
+from minibroker_pipeline.remedies import remedies_of
 
 LATER = ("--as-of", str(1 << 42))
 """A time when every transaction is late."""

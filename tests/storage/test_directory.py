@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from logs import NOW, RULES, append, batch, end_transaction, open_log, refused, values
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import CLEANER_OFFSET, HIGH_WATERMARK, DataDirectory, DirectoryLocked, WrongDirectory
 from minibroker_storage.disk import Disk, join
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk

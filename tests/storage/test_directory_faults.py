@@ -14,11 +14,11 @@ from random import Random
 import pytest
 from logs import NOW, RULES, append, batch, batches
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.retention import delete_old_segments
 from minibroker_storage.truncation import truncate_to

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_storage import os_disk
 from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, SyncFailed, join
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk, OsFile
 

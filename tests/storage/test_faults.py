@@ -15,6 +15,7 @@ import pytest
 from logs import NOW, RULES, batch, batches, open_log
 from sampling import thinned
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import end_txn_marker
 from minibroker_storage.checkpoints import decode_offsets
@@ -22,7 +23,6 @@ from minibroker_storage.compaction import compact
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.log_files import LogFiles
 from minibroker_storage.memory_disk import MemoryDisk

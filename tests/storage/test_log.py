@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, open_log, refused, tree, values
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import CorruptBatch, Record, build_batch, iter_batches, parse_header
 from minibroker_storage import log_scan
 from minibroker_storage.config import LogConfig
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from logs import NOW, append, batch, batches, end_transaction, open_log, values
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.compaction import compact
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import NotFound
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.retention import delete_old_segments
 from minibroker_storage.truncation import rebuild_producers_from_log, truncate_fully_and_start_at, truncate_to

@@ -7,12 +7,12 @@ import pytest
 from logs import NOW, RULES, append, batch, batches, end_transaction, open_log, refused, tree, values
 from old_messages import message
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, FaultyFile
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader, Record, build_batch, iter_batches, patch_offsets
 from minibroker_storage import recovery
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import DiskFull
-from minibroker_storage.faulty_disk import FaultyDisk, FaultyFile
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager

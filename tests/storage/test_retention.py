@@ -2,10 +2,10 @@
 
 from logs import NOW, append, batch, end_transaction, open_log, values
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.retention import delete_old_segments

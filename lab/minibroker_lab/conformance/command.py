@@ -24,7 +24,7 @@ from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted, fail
 from minibroker.output import say
 from minibroker.program import uninterrupted
-from minibroker.testing.reports import add_report_arguments
+from minibroker_lab.reports import add_report_arguments
 
 from .cluster import ClusterUnderTest
 from .earlier import Earlier, difference, read

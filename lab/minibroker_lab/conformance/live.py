@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from minibroker.testing.reports import write_reports
+from minibroker_lab.reports import write_reports
 
 from .reports import makers
 from .results import Result, Status, Verdict

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any, Final
 
-from minibroker.testing.reports import JunitCase, junit, page
+from minibroker_lab.reports import JunitCase, junit, page
 
 from .results import Result, Status, Verdict
 from .scenario import Scenario

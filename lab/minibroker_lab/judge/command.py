@@ -22,7 +22,6 @@ from minibroker.output import say
 from minibroker.rules.lineage_keys import HOW
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
-from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.draw import footprint, kills
 from minibroker_lab.judge.files import NAME, makers, save_trace
 from minibroker_lab.judge.history import HistoryError
@@ -45,6 +44,7 @@ from minibroker_lab.judge.report import (
 from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
 from minibroker_lab.judge.trial import Task, try_out
+from minibroker_lab.reports import add_report_arguments, write_reports
 
 ALL = "all"
 KIP890 = "kip890"

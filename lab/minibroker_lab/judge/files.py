@@ -8,7 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from minibroker.testing.reports import JunitCase, junit, page
 from minibroker.trace.recorder import line_of
 from minibroker.trace.saved import Trace, as_lines
 from minibroker_lab.judge.exchanges import Exchange
@@ -28,6 +27,7 @@ from minibroker_lab.judge.report import (
     violation,
 )
 from minibroker_lab.judge.timeline import STYLE, mark, timeline
+from minibroker_lab.reports import JunitCase, junit, page
 from minibroker_storage.private_files import output_path
 
 NAME: Final = "judge"

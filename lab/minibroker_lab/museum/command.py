@@ -15,7 +15,6 @@ from minibroker.kernel.arguments import directory, from_1
 from minibroker.kernel.words import counted, reason
 from minibroker.output import say, write_out
 from minibroker.server.service import StartError
-from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_lab.judge.files import save_trace
 from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.lineage import lineage_of
@@ -25,6 +24,7 @@ from minibroker_lab.judge.trial import Task, try_out
 from minibroker_lab.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker_lab.museum.clients import ClientError, parse_client, program
 from minibroker_lab.museum.matrix import NAME, REPORTS, as_markdown, makers
+from minibroker_lab.reports import add_report_arguments, write_reports
 
 _LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"

@@ -10,8 +10,8 @@ from functools import partial
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from minibroker.testing.reports import page
 from minibroker_lab.museum.cases import Case, Measured
+from minibroker_lab.reports import page
 
 NAME: Final = "museum"
 _THREAD: Final = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from minibroker_storage.faulty_disk import FaultyDisk
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     _Disk = FaultyDisk  # whose methods are those of the current disk

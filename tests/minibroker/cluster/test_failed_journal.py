@@ -12,11 +12,11 @@ from memory_cluster import MemoryCluster
 
 from minibroker.controller.journal import JOURNAL, MetadataJournal
 from minibroker.server import command
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.directory import CLEAN_FILE
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk
 
 
 def create(cluster: MemoryCluster, name: str) -> tuple[int, str | None]:

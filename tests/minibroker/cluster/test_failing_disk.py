@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from many_brokers import ManyBrokers
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk
 
 
 def refusing(call: str, ending: str = "") -> Callable[[str, str], StorageError | None]:

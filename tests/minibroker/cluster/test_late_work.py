@@ -19,11 +19,11 @@ from minibroker.faults.rules import rule_from
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import InlineExecutor
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.directory import CLEAN_FILE
-from minibroker_storage.faulty_disk import FaultyDisk
 
 R = TypeVar("R")
 NODE = 1

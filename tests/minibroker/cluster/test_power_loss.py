@@ -14,9 +14,9 @@ from seed_client import OK, Producer, SeedClient
 from served import fetched, group_offsets
 
 from minibroker.releases.semantics import KAFKA
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 
 CONFIG = {
     "minibroker.acknowledge.after.sync": "true",

@@ -14,7 +14,7 @@ from memory_cluster import MemoryCluster
 from sampling import thinned
 from served import fetched
 
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 
 NOW_MS = 1_795_760_000_000  # soon after the directory was closed
 CALLS = 48

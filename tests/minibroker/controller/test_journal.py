@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from minibroker.controller.journal import MetadataJournal
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 from minibroker_protocol.errors import ApiError
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 
 GROUPS = [["a"], ["b", "c"], ["d"], ["e", "f"]]
 """Entries that are written one after another, and synced together."""

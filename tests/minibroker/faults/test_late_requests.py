@@ -10,9 +10,9 @@ from faulty import FaultyCluster, produce_request
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker.requests.context import CloseConnection
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol import messages as m
 from minibroker_protocol.fields import Buffer
-from minibroker_storage.faulty_disk import FaultyDisk
 
 KEEPING: dict[str, dict[str, Any]] = {
     "hold": {},

@@ -15,13 +15,13 @@ from many_brokers import ManyBrokers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk
 
 T = "t"
 GROUPS, TRANSACTIONS = CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC

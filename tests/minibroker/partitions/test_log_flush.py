@@ -12,12 +12,12 @@ from memory_cluster import MemoryCluster
 from minibroker.faults import operations
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.disk import DiskFull, NotFound, StorageError
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 
 STRICT = {"minibroker.acknowledge.after.sync": "true"}

@@ -9,10 +9,10 @@ import pytest
 from one_partition import FOLLOWER, LEADER, OnePartition
 
 from minibroker.kernel.deferred import Deferred
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.config import LogConfig
-from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.origin import Origin
 from minibroker_storage.truncation import truncate_fully_and_start_at
 

@@ -6,8 +6,8 @@ import pytest
 from seed_client import OK, SeedClient
 
 from minibroker.releases.semantics import PRESETS
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ErrorCode
-from minibroker_storage.faulty_disk import FaultyDisk
 
 WINDOW = 5
 

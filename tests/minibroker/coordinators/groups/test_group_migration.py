@@ -14,11 +14,11 @@ from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.member import ConsumerMember
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.disk import StorageError
-from minibroker_storage.faulty_disk import FaultyDisk
 
 NONE = ErrorCode.NONE
 Request = m.ConsumerGroupHeartbeatRequest

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from group_client import GroupClient
 
+from minibroker_lab.simulation.faulty_disk import FaultyDisk, PowerLost
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
-from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 
 MOST_OF_A_TOPIC = 9000
 CONFIG = {"message.max.bytes": str(64 << 20)}
