@@ -44,15 +44,15 @@ def api_commands() -> str:
 
     classes = {"fault": (client.Faults, client.Fault), "clock": (client.Clock,), "read": (Controlled,)}
 
-    lines = ["| command | parameters | |", "|---|---|---|"]
+    lines = []
     for entry in listed_commands():
         if entry.name.startswith("state."):
             continue  # a method of `State` each
         group, _, method = entry.name.partition(".")
         twins = [kind.__name__ for kind in classes.get(group, (client.Control,)) if method in vars(kind)]
-        parameters = " ".join(f"`{parameter}`" for parameter in entry.parameters)
+        parameters = "".join(f" `{parameter}`" for parameter in entry.parameters)
         text = f"`{twins[0]}.{method}`" if twins else _cell(entry.summary)
-        lines.append(f"| `{entry.name}` | {parameters} | {text} |")
+        lines.append(f"- `{entry.name}`{parameters}: {text}")
     return "\n".join(lines) + "\n"
 
 

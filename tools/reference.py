@@ -116,21 +116,6 @@ def releases_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def ignored_variables_table() -> str:
-    """Variables of a Kafka image that change nothing here."""
-    from minibroker.config.names import JVM_VARIABLES, PREFIXES_WITHOUT_EFFECT, names_without_effect
-    from minibroker.config.settings import environment_name
-
-    rows = {
-        "the JVM's and log4j's": sorted(JVM_VARIABLES),
-        "everything that begins with": [environment_name(prefix) for prefix in PREFIXES_WITHOUT_EFFECT],
-        "single settings": [environment_name(name) for name in names_without_effect()],
-    }
-    lines = ["| ignored | variables |", "|---|---|"]
-    lines += [f"| {title} | {', '.join(f'`{name}`' for name in names)} |" for title, names in rows.items()]
-    return "\n".join(lines) + "\n"
-
-
 def audit_rules_table() -> str:
     """The rules of the audit."""
     from minibroker.rules.rules import RULES
@@ -157,23 +142,25 @@ def addresses_table() -> str:
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", ""]
     shown = [key for key in keys if not key.name.startswith(SEMANTICS_PREFIX)]
-    defaults = [key for key in shown if key.effect and key.scope is Scope.TOPIC and key.synonyms]
-    lines += [f"- {_setting(key)}: {key.doc}" for key in shown if key.effect and key not in defaults]
+    idle = [key for key in shown if not key.effect or key.doc.endswith("accepted without effect.")]
+    defaults = [key for key in shown if key not in idle and key.scope is Scope.TOPIC and key.synonyms]
+    lines += [f"- {_setting(key)}: {key.doc}" for key in shown if key not in idle and key not in defaults]
     if defaults:
         lines += ["", "As the broker setting behind ←, which gives the default:", ""]
-        lines += [f"- {_setting(key)} ← `{key.synonyms[0]}`" for key in defaults]
-    idle = [_setting(key) for key in shown if not key.effect]
-    if idle:
-        lines.append(f"- without effect: {', '.join(idle)}")
+        lines += [f"- {_name(key)} ← `{key.synonyms[0]}`" for key in defaults]
+    lines.append(f"- without effect: {', '.join(_setting(key) for key in idle)}")
     return "\n".join(lines) + "\n"
+
+
+def _name(key: ConfigKey) -> str:
+    return f"`{key.name}`" + ("\\*" if key.dynamic else "")
 
 
 def _setting(key: ConfigKey) -> str:
     """Name and default; a type in brackets where there is no default."""
     default = key.format(key.default)
     shown = f"– ({key.type.name.lower()})" if default is None else f"`{default}`"
-    star = "\\*" if key.dynamic else ""
-    return f"`{key.name}`{star} {shown}"
+    return f"{_name(key)} {shown}"
 
 
 def judge_codes_table() -> str:
@@ -239,7 +226,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "judge-codes": judge_codes_table,
     "judge-readers": judge_readers_table,
     "judge-scripts": judge_scripts_table,
-    "ignored-variables": ignored_variables_table,
     "museum": museum_table,
     "releases": releases_table,
     "semantics": semantics_table,

@@ -50,11 +50,6 @@ JVM_VARIABLES = frozenset(
 )
 
 
-def names_without_effect() -> list[str]:
-    """Those that have no such prefix, in order."""
-    return sorted(name for name in (*UNUSED_KEYS, *_INTERNAL) if not name.startswith(PREFIXES_WITHOUT_EFFECT))
-
-
 def without_effect(name: str) -> bool:
     """True for a key that Kafka knows and this broker ignores."""
     return name in UNUSED_KEYS or name in _INTERNAL or name.startswith(PREFIXES_WITHOUT_EFFECT)

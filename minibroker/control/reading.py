@@ -86,7 +86,10 @@ class Exchange:
 
 class Controlled(Suggesting):
     """A test broker, in this process or elsewhere: its three groups of commands, and its records, offsets and
-    transactions for assertions. Each method also exists for coroutines, as ``…_async``."""
+    transactions for assertions. Each method also exists for coroutines, as ``…_async``.
+
+    Those that wait raise TimeoutError, which says what there is, after `timeout` seconds of real time.
+    """
 
     @property
     def control(self) -> Control:
@@ -127,10 +130,7 @@ class Controlled(Suggesting):
         isolation: Isolation = "read_uncommitted",
         timeout: float = 10.0,
     ) -> list[Record]:
-        """`records`, once there are at least `count` of them; the topic need not exist yet.
-
-        Raises TimeoutError, which says how many there are, after `timeout` seconds of real time.
-        """
+        """`records`, once there are at least `count` of them; the topic need not exist yet."""
         arguments = {"topic": topic, "count": count, "partition": partition, "isolation": isolation}
         return [_record(record) for record in self._waited("read.wait_for_records", timeout, arguments)]
 
@@ -142,10 +142,7 @@ class Controlled(Suggesting):
         self, group: str, topic: str, offset: int, partition: int = 0, *, timeout: float = 10.0
     ) -> dict[tuple[str, int], int]:
         """`committed`, once the group has committed `offset` or a later one of the partition; the group need not exist
-        yet.
-
-        Raises TimeoutError, which says what is committed, after `timeout` seconds of real time.
-        """
+        yet."""
         arguments = {"group": group, "topic": topic, "partition": partition, "offset": offset}
         return _offsets(self._waited("read.wait_for_committed", timeout, arguments))
 
@@ -159,10 +156,7 @@ class Controlled(Suggesting):
         self, transactional_id: str, state: TransactionStateName, *, timeout: float = 10.0
     ) -> Transaction:
         """The transactional id with its last transaction, once that is in `state`, such as ``"CompleteCommit"``.
-
-        Raises TimeoutError, which says the state it is in, after `timeout` seconds of real time, and FaultError for a
-        state that there is not.
-        """
+        Raises FaultError for an unknown state."""
         arguments = {"transactional_id": transactional_id, "state": state}
         return _transaction(self._waited("read.wait_for_transaction", timeout, arguments))
 

@@ -222,9 +222,8 @@ class Semantics:
         "dropped",
         "",
         "The marker of a partition without a leader: dropped, as if the topic were deleted, or sent to the next leader."
-        " Without it the records stay open until the producer's next transaction on that partition decides about them"
-        " too (seen on Kafka 4.3.1 and 4.4.0; TransactionMarkerChannelManager,"
-        " KRaftMetadataCache.getPartitionLeaderEndpoint).",
+        " Without it the records stay open until the producer's next transaction there decides about them too"
+        " (Kafka 4.4.0: TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint).",
         "dropped",
         "retried",
     )
