@@ -85,6 +85,7 @@ class InSync:
                 node in maximal or (tick - follower.caught_up <= LAG_TICKS and eligible(node, follower.broker_epoch))
             ):
                 lowest = follower.end_offset
+        # -1: a replica in sync has not fetched from this leader yet.
         return lowest if lowest >= 0 else None
 
     def low_watermark(self, leader_start: int, alive: Callable[[int], bool]) -> int:
@@ -96,6 +97,8 @@ class InSync:
         """The in-sync set to propose because followers have caught up; None without a change."""
         if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
+        # The high watermark alone may lag behind what the former leader acknowledged: a follower below the start of this
+        # leader's epoch could be elected without those records (KAFKA-7128, Partition.isFollowerInSync).
         floor = max(high_watermark, epoch_start, 0)
         ready = [
             n

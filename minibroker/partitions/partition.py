@@ -187,6 +187,7 @@ class Partition:
         where `pace` ends the check of a client's batch: see `checking`."""
         if self.leader_id != self.broker_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self}")
+        # A coordinator decided this with the state of an earlier term: it may lack what another leader wrote since.
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"epoch {leader_epoch} is over, {self.leader_epoch} is")
         log = self._log or self.log
@@ -256,6 +257,7 @@ class Partition:
     def check_still_enough_replicas(self) -> None:
         """Raises NOT_ENOUGH_REPLICAS_AFTER_APPEND when the in-sync set shrank under what is replicated now."""
         in_sync = self.in_sync
+        # The maximal set: its replicas are those that the high watermark waited for (checkEnoughReplicasReachOffset).
         if in_sync is not None and len(in_sync.maximal) < self.min_insync_replicas:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self} has {len(in_sync.maximal)} in-sync replicas"

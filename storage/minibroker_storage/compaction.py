@@ -71,6 +71,7 @@ def find_work(log: PartitionLog, checkpoint: int | None, now_ms: int) -> Work:
     """
     segments = log.segments
     start = log.log_start_offset
+    # A checkpoint outside of the log is of records that were truncated or deleted since (cleanableOffsets).
     first_dirty = start if checkpoint is None or not start <= checkpoint <= log.log_end_offset else checkpoint
     limits = [log.last_stable_offset]
     dirty = [s for s, end in _with_ends(segments[:-1], segments[-1].base_offset) if end > first_dirty]
@@ -83,6 +84,7 @@ def find_work(log: PartitionLog, checkpoint: int | None, now_ms: int) -> Work:
     first_dirty_base = max((base for base in bases if base <= first_dirty), default=upper_bound)
     clean = sum(s.size for s in segments if s.base_offset < first_dirty)
     cleanable = sum(s.size for s in segments if first_dirty_base <= s.base_offset < upper_bound)
+    # Segments whose records have no timestamps are never overdue (LogCleanerManager.maxCompactionDelay).
     oldest = min((s.first_timestamp for s in dirty if s.size and s.first_timestamp > 0), default=now_ms)
     overdue = oldest < now_ms - max(log.config.max_compaction_lag_ms, 0)
     return Work(first_dirty, upper_bound, clean, cleanable, overdue)

@@ -69,6 +69,7 @@ class LogFiles:
         if old.size:
             old.seal()
             old.unload_indexes()
+        # A start then replays the active segment only (ProducerStateManager.takeSnapshot).
         producers.map_end_offset = base_offset
         self.snapshots.take(producers)
         segment = Segment.create(self.disk, self.path, base_offset, config, now_ms=now_ms)
@@ -96,6 +97,7 @@ class LogFiles:
                 self.recovery_point = max(self.recovery_point, end)
 
     def _sync(self, end: int) -> None:
+        # - 1: with the segment that ends at the recovery point.
         for segment in self.segments.from_offset(self.recovery_point - 1):
             if self.ended:
                 return

@@ -257,6 +257,7 @@ def _indexed(reader: DirectoryReader, directory: str, stem: str, sizes: Mapping[
         if position <= last:  # allocated ahead with zeros
             break
         last = position
+    # Past the end of the log: it lost its tail, and the walk begins at its start.
     return [last] if 0 < last < sizes[stem + ".log"] else []
 
 

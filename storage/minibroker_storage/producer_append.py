@@ -169,6 +169,7 @@ def check_marker(
     From transaction.version 2 on the coordinator bumps the epoch with every marker, so the marker's epoch must be above
     the known one; a repeated marker, with the same epoch and no open transaction, is accepted again (KAFKA-19999).
     """
+    # A follower takes what its leader has accepted.
     if origin is Origin.REPLICATION:
         return
     if transaction_version == NO_TRANSACTION_VERSION:

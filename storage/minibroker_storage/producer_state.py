@@ -140,6 +140,7 @@ class ProducerStateManager:
         if entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch == append.epoch:
             return
         check_epoch(append.producer_id, append.epoch, entry)
+        # Markers come from the coordinator itself, which need not be asked.
         if append.control or not self.rules.verification_enabled:
             return
         if guard is None or verification is None or verification.guard is not guard:
@@ -367,6 +368,7 @@ class ProducerStateManager:
         if remembered is not None:
             decode_remembered(remembered, data, entries)
         for entry in entries:
+            # Kafka writes no arrival time: with `expire_by=arrival` they age from the start on.
             if entry.arrival_ms < 0:
                 entry.arrival_ms = now_ms
         self._restore((e for e in entries if not self._is_expired(e, now_ms)), offset)

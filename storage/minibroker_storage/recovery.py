@@ -112,6 +112,7 @@ def load(
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(start)
     producers = ProducerStateManager(rules)
+    # A clean shutdown leaves one past the last segment base; others without a segment are of one that was removed.
     snapshots.remove_strays(segment.base_offset for segment in segments)
     rebuild_producers(producers, segments, snapshots, start, end, now_ms=now_ms, clean=clean, warn=warnings.append)
     return Loaded(segments, producers, start, end, min(recovery_point, end), warnings)
@@ -152,6 +153,7 @@ def _finish_swap(disk: Disk, directory: str, config: LogConfig, names: set[str],
             segment = Segment(disk, directory, base, config, now_ms=0, suffix=SWAP_SUFFIX)
             segment.size = segment.log.size
             ends = [header.next_offset for _, header in segment.headers()]
+            # One without batches, all compacted away, still replaces the segment of its own base.
             ranges.append((base, max(ends, default=base + 1)))
             segment.close_files()
     for name in sorted(names):
@@ -363,6 +365,7 @@ def _may_have_producers(segments: Segments) -> bool:
 
 def _bases_for_snapshots(segments: Segments, end_offset: int) -> Sequence[int]:
     bases = [segment.base_offset for segment in segments]
+    # So that a truncation into the last two segments need not read the whole log (UnifiedLog.rebuildProducerState).
     return [*bases[-2:], end_offset]
 
 

@@ -18,6 +18,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
         gone = expired_segments(log, now_ms)
         if not gone:
             return 0
+        # Appends need an active segment, so the last one goes only once there is another.
         if gone[-1] is log.segments[-1]:
             log.roll(now_ms)
         log.advance_log_start(log.segments[len(gone)].base_offset)
@@ -39,6 +40,7 @@ def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
     if config.retention_bytes >= 0:
         excess = sum(segment.size for segment in rest) - config.retention_bytes
 
+        # A segment goes only if retention.bytes are left (UnifiedLog.deleteRetentionSizeBreachedSegments).
         def too_much(segment: Segment, _: int | None) -> bool:
             nonlocal excess
             excess -= segment.size

@@ -245,10 +245,12 @@ class Segment:
             self.offset_of_max_timestamp = last_offset
         if self.bytes_since_index > self.config.index_interval_bytes:
             offset_index, time_index = self._indexes or self._loaded()
+            # As Kafka: the last offset with the position where its batch begins; a look-up never starts too late.
             offset_index.append(last_offset, position)
             time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index = 0
             self._may_be_full = True
+        # 12: the base offset and the length itself, which batch_length does not count.
         self.bytes_since_index += header.batch_length + 12
 
     def finish_time_index(self) -> None:
@@ -310,6 +312,8 @@ class Segment:
         if not self.size:
             return False
         first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
+        # By record time where there is one, so that a segment has records of one period whenever they are written
+        # (LogSegment.timeWaitedForRoll).
         waited = incoming_timestamp - first if first >= 0 else now_ms - self.created_ms
         return waited > config.segment_ms - config.segment_jitter_ms
 

@@ -20,6 +20,7 @@ def truncate_to(log: PartitionLog, offset: int, *, now_ms: int) -> bool:
         return False
     first = log.segments[0].base_offset
     if offset <= first:
+        # Below its first segment nothing of the log is left; one that began at 0 begins there again.
         truncate_fully_and_start_at(log, offset if first else 0, now_ms=now_ms)
         return True
     with log.all_or_offline():

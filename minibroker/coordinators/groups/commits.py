@@ -132,6 +132,7 @@ class OffsetDecisions:
         """
         check = self._checked(commit)
         config, now_ms = self._env.config(), self._env.now_ms()
+        # OffsetCommit up to v4 brings a retention of its own; a sum past the largest long wraps, as in Java.
         expire = -1 if commit.retention_time_ms == -1 else as_int64(now_ms + commit.retention_time_ms)
         records: list[CoordinatorRecord] = []
         results: Committed = []
@@ -244,6 +245,7 @@ class OffsetDecisions:
                 subscribed = group.is_subscribed_to(topic)
                 for partition, offset in partitions.items():
                     base_ms = None if subscribed else group.expiry_base_ms(offset.commit_timestamp)
+                    # Not while a transaction holds one: the tombstone would take that too (cleanupExpiredOffsets).
                     if (
                         base_ms is None
                         or self._offsets.is_pending(group_id, topic, partition)

@@ -105,6 +105,7 @@ class ClassicGroup:
     def add(self, member: ClassicMember, answer: Deferred[JoinGroupResponse] | None = None) -> None:
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
+        # A group without members takes any protocol type: the first one to join decides (ClassicGroup.add).
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
@@ -161,6 +162,7 @@ class ClassicGroup:
             JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_id, protocol_name=None),
         )
         self.complete_sync(old, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        # Assignment, leadership and an outstanding SyncGroup belong to the instance, not to the id (KIP-345).
         new = ClassicMember(
             new_id,
             group_instance_id=group_instance_id,
@@ -195,6 +197,7 @@ class ClassicGroup:
 
     def validate_member(self, member_id: str, group_instance_id: str | None, operation: str) -> ClassicMember:
         """The member; raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another id holds the instance."""
+        # The instance before the id: a fenced instance must end, where an unknown member would join again (KIP-345).
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is None:
@@ -269,6 +272,7 @@ class ClassicGroup:
         empty, and in a transaction always: request versions before TxnOffsetCommit v3 cannot say more.
         """
         self.check_alive()
+        # An admin client, or a consumer with partitions of its own choice (ClassicGroup.validateOffsetCommit).
         if generation_id < 0 and self.is_empty:
             return
         if generation_id >= 0 or member_id or group_instance_id is not None:
@@ -276,6 +280,8 @@ class ClassicGroup:
             self.check_generation(generation_id)
         elif not transactional and not self.is_empty:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has members, the commit names none")
+        # The member knows the generation and should wait for its assignment first. In PreparingRebalance it may commit:
+        # the next owner of the partition reads it, and the heartbeat tells of the rebalance.
         if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} awaits assignments")
 
@@ -296,6 +302,7 @@ class ClassicGroup:
 
     def expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
         """The time from which an offset's retention counts (KIP-211); None while it must not expire."""
+        # A consumer without group management: there is no membership whose end could be counted from.
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
@@ -440,6 +447,7 @@ class ClassicGroup:
         group.leader_id = value.leader
         group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
         for stored in value.members:
+            # The record holds the subscription for the chosen protocol only.
             protocols: Protocols = () if value.protocol is None else ((value.protocol, bytes(stored.subscription)),)
             group.add(
                 ClassicMember(

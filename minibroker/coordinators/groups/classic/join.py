@@ -56,6 +56,8 @@ class Join:
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """A full group accepts only its members; during a join phase only those that have joined."""
         most = self._env.config().max_size
+        # Those that have joined count, not the members: after group.max.size was lowered the last to rejoin are left
+        # out (GroupMetadataManager.acceptJoiningMember).
         if group.state is GroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)
             return (member is not None and member.awaiting_join is not None) or group.awaiting_joins < most
@@ -96,6 +98,7 @@ class Join:
             protocols=protocols_of(request),
         )
         member.is_new = True
+        # The first join phase lasts as long as members keep coming (KIP-134).
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, answer)
@@ -171,6 +174,7 @@ class Join:
         self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer
     ) -> CoordinatorResult[None]:
         member_id = request.member_id
+        # It comes back with the id that MEMBER_ID_REQUIRED gave it, which static members never get (KIP-394).
         if member_id in group.pending_joins and request.group_instance_id is None:
             return self._add(group, client, request, member_id, answer)
         try:
@@ -182,13 +186,17 @@ class Join:
         leads = group.leader_id == member_id
         unchanged = member.protocols == protocols_of(request)
         if group.state is GroupState.EMPTY:
+            # The group has lost all members: the client forgets its id and generation, and joins as new.
             answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The client may not have received the first answer.
             answer.resolve(group.join_response(member_id, with_members=leads))
         elif group.state is GroupState.STABLE and unchanged and not leads:
+            # Nothing has changed for it: it goes on to SyncGroup in the running generation.
             answer.resolve(group.join_response(member_id))
         else:
+            # A leader that rejoins always gets a rebalance: it may have seen new partitions, of which subscriptions say
+            # nothing.
             group.update(
                 member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer
             )

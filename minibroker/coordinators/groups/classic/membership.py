@@ -88,6 +88,7 @@ class Membership:
         group.check_generation(request.generation_id)
         if group.state is GroupState.EMPTY:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} is empty")
+        # Clients send heartbeats from their JoinGroup answer on, so also while the group awaits assignments.
         self._rebalance.rearm_session(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -109,6 +110,7 @@ class Membership:
     def _leave_one(self, group: ClassicGroup, who: m.LeaveGroupRequest.MemberIdentity) -> MemberResponse:
         response = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
         if who.member_id in group.pending_joins:
+            # An id that was given out and never joined: it had no assignment, so nothing is to be reassigned.
             group.remove(who.member_id)
             self._rebalance.cancel_session(group, who.member_id)
             return response

@@ -92,6 +92,7 @@ class Rebalance:
     def prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
         if group.state is GroupState.COMPLETING_REBALANCE:
+            # The generation is over before it had an assignment: they join the next one.
             self.fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._env.timers.cancel(sync_key(group.group_id))
         initial = group.state is GroupState.EMPTY
@@ -153,6 +154,7 @@ class Rebalance:
         group.next_generation(self._env.now_ms())
         if group.is_empty:
             log.info("group %s: empty in generation %d", group.group_id, group.generation_id)
+            # Else a reload would bring back the members of the last record.
             return CoordinatorResult(None, (group_metadata(group.group_id, group.metadata_value()),))
         self._tell_generation(group)
         return CoordinatorResult(None)

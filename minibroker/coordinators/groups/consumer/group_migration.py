@@ -83,6 +83,7 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
             raise _cannot_upgrade(group, _CUSTOM) from None
         targets[classic.member_id] = target
         members.append(_native(classic, subscription.topics, subscription.rack_id, epoch, target))
+    # In the order of ConsumerGroup.createConsumerGroupRecords: each record is replayed on what the earlier ones made.
     result = group.tombstones()
     result += [records.member_metadata(group.group_id, member) for member in members]
     topics = {name for member in members for name in member.subscribed_topic_names}

@@ -39,6 +39,8 @@ Response = ConsumerGroupHeartbeatResponse
 
 def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
     """Validate the request without looking at the group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    # In the words and the order of GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid. Until version 1
+    # the coordinator gave out member ids (KIP-1082).
     epoch = request.member_epoch
     if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH):
         raise _invalid("MemberId can't be empty.")
@@ -114,6 +116,7 @@ class HeartbeatDecisions:
             member_epoch=updated.member_epoch,
             heartbeat_interval_ms=self._env.config_of(group.group_id).consumer_heartbeat_interval_ms,
         )
+        # A client that sends all its fields has lost track of what it was told: it gets its whole assignment again.
         full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -160,6 +163,7 @@ class HeartbeatDecisions:
     def replace_static(self, change: Change, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """A static member takes over the assignment of its earlier instance, under its new member id."""
         group = change.group
+        # Epoch 0 makes the next step give it the whole assignment (KIP-848).
         new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         change.effects.append(partial(self.cancel, group.group_id, old.member_id))
         change.records += records.member_tombstones(group.group_id, old.member_id)
@@ -360,6 +364,7 @@ class HeartbeatDecisions:
     def cancel(self, group_id: str, member_id: str) -> None:
         self._env.timers.cancel(session_key(group_id, member_id))
         self._env.timers.cancel(rebalance_key(group_id, member_id))
+        # Waits of a member that speaks the classic protocol (`classic_members`).
         for kind in ("join", "sync"):
             self._env.timers.cancel((kind, group_id, member_id))
 

@@ -39,8 +39,10 @@ def reconcile(
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if not member.owns_nothing_of(owned, member.pending_revocation):
             return _within(member, subscribed(), owned) if changed else member
+        # One epoch on: by the report it has acknowledged the step before (CurrentAssignmentBuilder).
         epoch = min(epoch + 1, target_epoch)
     elif member.state is MemberState.UNKNOWN:
+        # A later version wrote that state and was downgraded: only a member that owns nothing can start from scratch.
         if owned is None or any(True for _ in owned):
             raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown here; it must rejoin")
         epoch = target_epoch
