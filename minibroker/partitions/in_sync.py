@@ -97,8 +97,8 @@ class InSync:
         """The in-sync set to propose because followers have caught up; None without a change."""
         if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
-        # The high watermark alone may lag behind what the former leader acknowledged: a follower below the start of this
-        # leader's epoch could be elected without those records (KAFKA-7128, Partition.isFollowerInSync).
+        # The high watermark alone may lag behind what the former leader acknowledged: a follower below the start of
+        # this leader's epoch could be elected without those records (KAFKA-7128, Partition.isFollowerInSync).
         floor = max(high_watermark, epoch_start, 0)
         ready = [
             n
