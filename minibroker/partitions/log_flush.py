@@ -80,6 +80,7 @@ class LogFlush:
         self.active = False
         self.configure()
         if partition_log.disk.durable:
+            # Up to the new segment only: the sealed one changes no more, and its sync moves the recovery point.
             partition_log.on_roll = lambda: self._want(partition_log.segments[-1].base_offset)
 
     def configure(self) -> None:

@@ -157,6 +157,7 @@ class Filter:
         if not retained:
             return self._emptied(header) if self._must_stay(header) else None
         tombstone = not header.is_control and _has_tombstone(retained)
+        # The first pass that meets it notes until when it stays; a later one removes it (KIP-534).
         if (tombstone or unneeded_marker) and horizon is None:
             return _rebuilt(header, retained, self.now_ms + self.delete_retention_ms)
         if len(retained) == len(records):

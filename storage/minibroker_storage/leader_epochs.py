@@ -97,6 +97,7 @@ class LeaderEpochCache:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its exclusive end), as OffsetForLeaderEpoch answers; (-1, -1) when not known."""
+        # A newer epoch than any here: this log is behind the one that asks.
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self._epochs[-1]:

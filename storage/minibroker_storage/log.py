@@ -248,6 +248,7 @@ class PartitionLog:
         if not batches.headers:
             return AppendInfo(base_offset, base_offset - 1, -1, start, False, -1)
         for header in batches.headers:
+            # A follower learns from the batches where epochs begin, as nothing else tells it (KIP-101).
             latest = self.leader_epochs.latest_epoch
             if header.partition_leader_epoch > (-1 if latest is None else latest):
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
@@ -398,6 +399,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
+        # A follower moves with its leader, whose log start may be past what it knows to be replicated.
         if self.high_watermark < offset:
             self.high_watermark = offset
         if self.leader_epochs.truncate_from_start(offset):

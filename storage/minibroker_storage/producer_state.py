@@ -303,6 +303,7 @@ class ProducerStateManager:
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         if entry.current_txn_first_offset != NO_OFFSET:
             return False
+        # By the batch's time, as in Kafka, which a restart can read from the log; an arrival it could not.
         since = entry.arrival_ms if self.rules.expire_by == "arrival" else entry.last_timestamp
         return now_ms - since >= self.rules.producer_id_expiration_ms
 

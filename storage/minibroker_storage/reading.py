@@ -65,6 +65,7 @@ def batch_start(segments: Segments, offset: int) -> int:
 
 def end_position(segments: Segments, segment: Segment, bound: int, log_end_offset: int) -> int:
     """The byte in this segment's log at which offsets reach ``bound``."""
+    # The usual case, without a look at the index: the reader may have all.
     if bound >= log_end_offset:
         return segment.size
     next_base = segments.next_base(segment)
@@ -138,6 +139,7 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
     known = segment.time_index.lookup(timestamp)[1]
     start = segment.offset_index.lookup(max(known, log_start_offset))[1]
     for position, header in segment.headers(start):
+        # The time index says no more than that nothing before `start` is late enough.
         if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
             continue
         for offset, record_timestamp in each_timestamp(segment.read_batch(position, header), 0, header, pace):

@@ -21,6 +21,7 @@ class Segments:
     def replace(self, segments: Iterable[Segment]) -> None:
         ordered = sorted(segments, key=lambda segment: segment.base_offset)
         self._state = ([segment.base_offset for segment in ordered], ordered)
+        # Kept beside the list: every append asks for it.
         if ordered:
             self.active = ordered[-1]
 

@@ -23,6 +23,7 @@ def truncate_to(log: PartitionLog, offset: int, *, now_ms: int) -> bool:
         # Below its first segment nothing of the log is left; one that began at 0 begins there again.
         truncate_fully_and_start_at(log, offset if first else 0, now_ms=now_ms)
         return True
+    # Checkpoints first: a kill in between must not leave one that is ahead of the log.
     with log.all_or_offline():
         log.before_truncation(offset)
         log.files.truncate_to(offset)

@@ -264,6 +264,7 @@ def check_client_batch(
     codec = header.compression
     target = codec if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
     payload: bytes | None = None
+    # Another codec, keys that compaction needs and limits on single records ask for the records in any case.
     if strict or compacted or target != codec or _limits_records(codec, config):
         in_place = codec != Compression.NONE and target == codec
         payload, walk = _walk(batch, now_ms, config, compacted, in_place, max_decompressed, pace)
@@ -285,6 +286,7 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
     stamped_ms = checked.stamped_ms
     append_time = stamped_ms is not None
     max_timestamp = checked.max_timestamp if stamped_ms is None else stamped_ms
+    # Base offset and leader epoch are outside of the checksum, so most batches keep the producer's.
     new_crc = header.log_append_time != append_time or header.max_timestamp != max_timestamp
     if new_crc:
         header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | (TIMESTAMP_TYPE_MASK if append_time else 0)
@@ -315,8 +317,10 @@ def _check_header(batch: _Batch, config: LogConfig) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of {count} records has last offset delta {header.last_offset_delta}",
         )
+    # A forged marker would end a transaction of another producer.
     if attributes & CONTROL_MASK:
         raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    # A producer id without a sequence would escape the check for duplicates.
     if header.base_sequence < 0 and header.has_producer_id:
         raise ApiError(
             ErrorCode.INVALID_RECORD,

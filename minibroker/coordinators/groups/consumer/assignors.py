@@ -53,6 +53,7 @@ def range_assignor(members: Sequence[Candidate], counts: Mapping[bytes, int]) ->
 
 def uniform_assignor(members: Sequence[Candidate], counts: Mapping[bytes, int]) -> Assignment:
     """Equal numbers of partitions, moving as few as possible."""
+    # With the same topics for all, equal numbers need no search (UniformHomogeneousAssignmentBuilder).
     if len({member.topics for member in members}) <= 1:
         return _uniform_alike(members, counts)
     return _uniform_mixed(members, counts)

@@ -157,6 +157,8 @@ class ClassicMembers:
                 raise ApiError(
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {named}"
                 )
+        # A newer target makes this assignment old: it rejoins first, unless it has partitions to give up, of which only
+        # the assignment tells it.
         if group.target_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer target")
@@ -240,6 +242,7 @@ class ClassicMembers:
         if key in self._awaited:
             return
         self._awaited.add(key)
+        # In any epoch: whoever else moves the group on, the member still has to come.
         over = self._heartbeat.removal_when_over(key, None)
 
         def fire() -> CoordinatorResult[None]:

@@ -82,6 +82,7 @@ class Expressions:
             return True
         last = max(group.expressions.values(), key=lambda resolved: resolved.timestamp_ms)
         age_ms = self._env.now_ms() - last.timestamp_ms
+        # Matching all topics is dear, and every heartbeat could ask for it.
         return age_ms > MIN_INTERVAL_MS and (
             is_new
             or len(wanted) != len(group.expressions)
@@ -95,6 +96,7 @@ class Expressions:
 
     def _begin(self, wanted: _Wanted) -> CoordinatorResult[None]:
         group, image = self._find(wanted.group_id), self._env.image()
+        # The members that asked are gone, or subscribe otherwise by now.
         if group is None or not wanted.expressions & group.expression_uses.keys():
             self._requested.discard(wanted.group_id)
             return CoordinatorResult(None)

@@ -68,6 +68,7 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
     a member's subscription or assignment cannot be read.
     """
     image = env.image()
+    # Its members know this number as their generation and go on with it.
     epoch = group.generation_id
     members: list[ConsumerMember] = []
     targets: dict[str, Mapping[bytes, frozenset[int]]] = {}
@@ -154,6 +155,7 @@ def downgraded(
     image = env.image()
     classic = ClassicGroup(group.group_id, env.now_ms())
     classic.state = GroupState.STABLE
+    # Not below any epoch that its members have, so that no generation comes twice.
     classic.generation_id = group.group_epoch
     for member in group.members.values():
         if member.member_id == leaving.member_id:
