@@ -10,6 +10,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.offsets import DeleteRecordsRequest
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.messages.topics import DeleteTopicsRequest
 from minibroker_protocol.records import Record, build_batch
@@ -26,6 +27,8 @@ def fetch(
     epoch: int = -1,
     wait_ms: int = 0,
     isolation: int = 1,
+    min_bytes: int = 1,
+    most: int = 1 << 20,
 ) -> FetchRequest:
     """Of the topic `t`; session: (its id, its epoch)."""
     wanted = [
@@ -35,13 +38,13 @@ def fetch(
             fetch_offset=offset,
             last_fetched_epoch=epoch,
             log_start_offset=-1,
-            partition_max_bytes=1 << 20,
+            partition_max_bytes=most,
         )
         for index in partitions
     ]
     return FetchRequest(
         max_wait_ms=wait_ms,
-        min_bytes=1,
+        min_bytes=min_bytes,
         max_bytes=1 << 20,
         isolation_level=isolation,
         session_id=session[0],
@@ -166,4 +169,60 @@ def test_a_new_log_start_is_news() -> None:
     cluster.broker.partition("t", 1).log.advance_log_start(1)
     assert named(ask(cluster, fetch([], session=(session, 1)))) == {1: (0, 1)}
     assert named(ask(cluster, fetch([], session=(session, 2)))) == {}
+    cluster.stop()
+
+
+def test_the_first_answer_after_an_error_names_the_partition() -> None:
+    """FetchSession's CachedPartition.maybeUpdateResponseData: an error is repeated, and its end is news."""
+    cluster = MemoryCluster(topics={"t": 2})
+    session = open_session(cluster, 2)
+    beyond, nothing = {0: (ErrorCode.OFFSET_OUT_OF_RANGE, -1)}, dict[int, tuple[int, int]]()
+    said = [
+        named(ask(cluster, fetch(wanted, session=(session, epoch), offset=offset)))
+        for epoch, (wanted, offset) in enumerate([([], 0), ([0], 3), ([], 0), ([0], 0), ([], 0)], 1)
+    ]
+    assert said == [nothing, beyond, beyond, {0: (0, 0)}, nothing]
+    cluster.stop()
+
+
+SIZE = len(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("min_bytes", "most", "written", "answered"),
+    [
+        (1, 1 << 20, 1, True),
+        (2 * SIZE, 1 << 20, 1, False),
+        (2 * SIZE, 1 << 20, 2, True),
+        (2 * SIZE + 1, 1 << 20, 2, False),
+        (2 * SIZE, 2 * SIZE, 2, True),
+        (2 * SIZE, 2 * SIZE - 1, 3, False),  # it may not have so many bytes of this partition
+    ],
+)
+def test_how_much_ends_a_wait(min_bytes: int, most: int, written: int, answered: bool) -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    waiting = cluster.send(fetch([0], wait_ms=500, min_bytes=min_bytes, most=most), VERSION)
+    for _ in range(written):
+        produce(cluster, [0])
+    assert waiting.done is answered
+    cluster.timers.advance(500)
+    assert len(waiting.result().responses[0].partitions[0].records)
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("start", "answered"), [(1, False), (2, True), (3, True)])
+def test_a_wait_ends_when_what_it_is_for_was_deleted(start: int, answered: bool) -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    produce(cluster, [0])
+    waiting = cluster.send(fetch([0], offset=1, wait_ms=500, min_bytes=10 * SIZE), VERSION)
+    produce(cluster, [0])
+    produce(cluster, [0])
+    assert not waiting.done
+    kind = DeleteRecordsRequest
+    partition = kind.DeleteRecordsPartition(partition_index=0, offset=start)
+    cluster.send(kind(topics=[kind.DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=1000), 2)
+    assert waiting.done is answered
+    cluster.timers.advance(500)
+    (told,) = waiting.result().responses[0].partitions
+    assert told.error_code == (ErrorCode.OFFSET_OUT_OF_RANGE if answered else ErrorCode.NONE)
     cluster.stop()

@@ -412,9 +412,19 @@ def test_an_empty_followers_log_begins_where_the_leaders_batch_does() -> None:
     assert (story.partition.log.log_start_offset, story.partition.log_end_offset) == (4, 10)
 
 
-def test_a_partition_made_again_after_deletion_opens_a_log_of_its_own() -> None:
-    story = OnePartition(replicas=(1,), isr=(1,))
-    story.write()
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("written_before", [True, False])
+def test_late_work_on_a_deleted_partition_opens_nothing(written_before: bool, opened: bool) -> None:
+    before = OnePartition(replicas=(1,), isr=(1,))
+    if written_before:
+        before.write()
+        before.partition.close()
+    story = OnePartition(disk=before.disk, replicas=(1,), isr=(1,), written=written_before)
+    if opened:
+        story.write()
     story.partition.dropped()
+    there = story.opened
     assert not story.partition.is_leader
-    assert story.partition.log_end_offset == 0
+    assert (story.partition.has_log, story.partition.known_log) == (False, None)
+    assert (story.partition.log_end_offset, story.partition.log_start_offset) == (0, 0)
+    assert (story.partition.high_watermark, story.partition.latest_epoch, story.opened) == (0, -1, there)

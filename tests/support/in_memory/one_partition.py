@@ -45,18 +45,22 @@ class Rules:
 class OnePartition:
     """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless told otherwise."""
 
-    def __init__(self, config: LogConfig | None = None, *, disk: Disk | None = None, **image: Any) -> None:
+    def __init__(
+        self, config: LogConfig | None = None, *, disk: Disk | None = None, written: bool = False, **image: Any
+    ) -> None:
         self.config = config or LogConfig(min_insync_replicas=2)
         self.disk, self.timers, self.rules = disk or MemoryDisk(), ManualTimers(), Rules()
         self.held = HeldExecutor()
+        self.opened = 0  # how often its log was
         self.image = PartitionImage(0, (1, 2, 3), (1, 2, 3), LEADER, 5, partition_epoch=1)
         self.image = replace(self.image, **image)
         self.partition = Partition(
             "t", 0, bytes(16), broker_id=1, image=self.image, open_log=self.open, make_flush=self.flush,
-            clock=self.timers, replication=self.rules,
+            clock=self.timers, replication=self.rules, written=written,
         )  # fmt: skip
 
     def open(self) -> PartitionLog:
+        self.opened += 1
         return PartitionLog.open(
             self.disk, "t-0", topic="t", partition=0, config=self.config, rules=ProducerRules(), now_ms=0
         )

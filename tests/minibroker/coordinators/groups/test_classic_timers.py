@@ -132,6 +132,54 @@ def test_group_max_size_members_and_not_one_more(size: int) -> None:
     assert len(members(client)) == size
 
 
+@pytest.mark.parametrize(
+    ("full", "joins", "code"),
+    [
+        (True, "waits", NONE),
+        (True, "known", ErrorCode.GROUP_MAX_SIZE_REACHED),  # the other two have joined, and that is what counts
+        (True, "new", ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (False, "waits", NONE),
+        (False, "known", NONE),
+        (False, "new", NONE),
+    ],
+)
+def test_who_may_join_while_a_full_group_rebalances(full: bool, joins: str, code: ErrorCode) -> None:
+    """GroupMetadataManager.acceptJoiningMember: a member counts in this phase only once it has joined."""
+    client = GroupClient({"group.max.size": "2"})
+    waits, known = completing(client)
+    client.sync_later(known, 2)
+    client.sync(waits, 2, {})
+    client.join_later(waits)
+    if full:
+        client.join_later()
+    answer = client.join_later({"waits": waits, "known": known, "new": ""}[joins])
+    client.advance(60_000)  # who has not joined by then is left behind
+    assert answer.result().error_code == code
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "stays"),
+    [
+        ("stable", NONE, True),
+        ("others rejoin", NONE, True),
+        ("assignments are awaited", ErrorCode.REBALANCE_IN_PROGRESS, False),
+    ],
+)
+def test_a_commit_is_a_sign_of_life(client: GroupClient, phase: str, code: ErrorCode, stays: bool) -> None:
+    first, second = completing(client)
+    if phase != "assignments are awaited":
+        client.sync_later(second, 2)
+        client.sync(first, 2, {})
+    if phase == "others rejoin":
+        client.join_later(first)
+    client.advance(6000)
+    if phase != "others rejoin":
+        client.heartbeat(first, 2)
+    assert client.commit({("t", 0): 1}, second, 2) == [code]
+    client.advance(6000)
+    assert (second in members(client)) is stays
+
+
 def test_a_new_group_waits_for_more_no_longer_than_its_rebalance_timeout() -> None:
     client = GroupClient({"group.initial.rebalance.delay.ms": "3000"})
     joining = []

@@ -267,6 +267,18 @@ def test_one_that_the_last_member_takes_along_is_forgotten(client: Watched) -> N
     assert client.restart().group().expressions == {}
 
 
+@pytest.mark.parametrize("leaver", ["a", "b", "c"])
+def test_who_leaves_takes_along_only_what_no_other_member_names(client: Watched, leaver: str) -> None:
+    for member, regex in (("a", "t"), ("b", "t"), ("c", "u")):
+        client.joins(member, regex=regex)
+        client.advance(LATER_MS)
+    client.says("a", 1)
+    client.advance(0)
+    assert set(client.group().expressions) == {"t", "u"}
+    client.says(leaver, -1)
+    assert set(client.group().expressions) == ({"t"} if leaver == "c" else {"t", "u"})
+
+
 def test_after_a_restart_the_first_heartbeat_asks_again(client: Watched) -> None:
     client.joins("a", regex="t")
     again = client.restart()

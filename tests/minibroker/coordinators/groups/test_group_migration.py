@@ -315,6 +315,24 @@ def test_a_static_classic_member_comes_back(client: Mixed) -> None:
     assert list(client.consumer.members) == ["n"]
 
 
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [("classic", NONE), ("away", NONE), ("native", ErrorCode.UNRELEASED_INSTANCE_ID)],
+)
+def test_who_may_take_a_static_members_place(client: Mixed, before: str, code: ErrorCode) -> None:
+    """A classic member's successor does not wait for it to leave (GroupMetadataManager, KIP-848)."""
+    client.enter("n")
+    static = {"instance_id": "i", "rebalance_timeout_ms": 5000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    if before == "classic":
+        client.join(version=9, instance="i", protocols=says("t"))
+    else:
+        client.beat("old", 0, **static)
+    if before == "away":
+        client.beat("old", -2, instance_id="i")
+    assert client.beat("new", 0, **static).error_code == code
+    assert ("new" in client.consumer.members) is (code == NONE)
+
+
 @pytest.mark.parametrize("why", ["policy", "other protocol type", "unreadable"])
 def test_groups_that_do_not_change_over(why: str) -> None:
     client = Mixed({"group.consumer.migration.policy": "downgrade" if why == "policy" else "bidirectional"})

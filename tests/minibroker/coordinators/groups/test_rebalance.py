@@ -357,6 +357,23 @@ def test_a_static_member_that_rejoins_alone_waits_one_more_rebalance_timeout(cli
     assert list(client.classic().members) == members
 
 
+@pytest.mark.parametrize("syncs", [True, False])
+def test_the_successor_of_a_static_member_is_awaited_in_its_place(client: GroupClient, syncs: bool) -> None:
+    """The one before had not sent its SyncGroup of this generation: the new one has the rest of that time."""
+    times = {"session_timeout_ms": 300_000, "rebalance_timeout_ms": 60_000}
+    leader = client.join(version=9, instance="l", **times).member_id
+    joining = client.join_later(version=9, instance="i", **times)
+    client.join(leader, version=9, instance="l", **times)
+    assert client.sync(leader, 2, {joining.result().member_id: b"x"}, instance="l").error_code == NONE
+    back = client.join(version=9, instance="i", **times)
+    assert (back.error_code, back.generation_id) == (NONE, 2)
+    if syncs:
+        assert client.sync(back.member_id, 2, instance="i").assignment == b"x"
+    client.advance(60_001)
+    state = GroupState.STABLE if syncs else GroupState.PREPARING_REBALANCE
+    assert (client.classic().state, back.member_id in client.classic().members) == (state, syncs)
+
+
 @pytest.mark.parametrize("beats", [True, False])
 def test_a_refused_replacement_leaves_the_static_member_as_it_was(client: GroupClient, beats: bool) -> None:
     old = client.stable(version=9, instance="i")
