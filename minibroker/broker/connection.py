@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class ConnectionInfo:
     channel: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
     without one. authentication: the SASL exchange of the connection, None where the listener wants none. gone: it was
     closed, so no response can be sent; read on other threads too. on_gone: called when it is closed, for the request
-    that waits. release: gives back the memory of a request's frame; it works after the close as well.
+    that waits. on_late: called with what is resolved once a request is over that a rule applies after its turn.
+    release: gives back the memory of a request's frame; it works after the close as well.
     """
 
     client_host: str = ""
@@ -57,4 +59,5 @@ class ConnectionInfo:
     authentication: Authentication | None = None
     gone: bool = False
     on_gone: Callable[[], None] | None = None
+    on_late: Callable[[Deferred[Any]], None] | None = None
     release: Callable[[Buffer], None] | None = None

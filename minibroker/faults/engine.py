@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import FaultRule
@@ -114,7 +114,8 @@ class SetRule:
         self._engine.postpone(tapped, within_ms)
 
     def later(self, ms: float, tapped: TappedRequest) -> None:
-        self._engine.timers.call_later(ms, lambda: _log_failure(spawn(self._engine.apply_late(tapped))))
+        over = _late(tapped)
+        self._engine.timers.call_later(ms, lambda: _log_failure(spawn(self._engine.apply_late(tapped)), over))
 
     # -- the end of holding ------------------------------------------------------------------------------------------
 
@@ -162,7 +163,7 @@ class FaultEngine:
         self._count = 0
         self._on_change = on_change
         self.known = apis() if known is None else known
-        self._postponed: dict[int, tuple[TappedRequest, TimerHandle]] = {}
+        self._postponed: dict[int, _Postponed] = {}
 
     @property
     def busy(self) -> bool:
@@ -180,7 +181,7 @@ class FaultEngine:
     def between_brokers(self) -> bool:
         """Whether requests between brokers have to go through `serve`, too."""
         return any(rule.rule.match.between_brokers for rule in self.rules.values()) or any(
-            tapped.between_brokers for tapped, _ in self._postponed.values()
+            postponed.tapped.between_brokers for postponed in self._postponed.values()
         )
 
     def add(self, rule: FaultRule) -> SetRule:
@@ -224,9 +225,11 @@ class FaultEngine:
         """Serve by the rule that fits, else as without any: the response or, of a rule, its frames; and the rule."""
         connection = id(tapped.context.connection)
         if self._postponed and connection in self._postponed:
-            first, timer = self._postponed.pop(connection)
+            first, timer, over = self._postponed.pop(connection)
             timer.cancel()
-            return spawn(_swapped(first, tapped)), None
+            swapped = spawn(_swapped(first, tapped))
+            swapped.then(lambda _: over.resolve(None))
+            return swapped, None
         known: list[Facts] = []
 
         def facts() -> Facts:
@@ -242,13 +245,14 @@ class FaultEngine:
 
     def postpone(self, tapped: TappedRequest, within_ms: float) -> None:
         connection = id(tapped.context.connection)  # unique as long as the request is kept
+        over = _late(tapped)
 
         def alone() -> None:
             if self._postponed.pop(connection, None) is not None:
-                _log_failure(spawn(self._push(tapped)))
+                _log_failure(spawn(self._push(tapped)), over)
                 self._on_change()
 
-        self._postponed[connection] = (tapped, self.timers.call_later(within_ms, alone))
+        self._postponed[connection] = _Postponed(tapped, self.timers.call_later(within_ms, alone), over)
 
     # -- what comes late ---------------------------------------------------------------------------------------------
 
@@ -274,6 +278,14 @@ class FaultEngine:
             channel.push(buffers)
 
 
+class _Postponed(NamedTuple):
+    """A request that waits for the next one of its connection. over: resolved once both are done."""
+
+    tapped: TappedRequest
+    timer: TimerHandle
+    over: Deferred[None]
+
+
 class BrokerTap:
     """`SentTap` of requests between brokers: rules act on them, they are not recorded."""
 
@@ -296,8 +308,17 @@ async def _swapped(first: TappedRequest, second: TappedRequest) -> Frames:
     return [*(earlier or []), *(later or [])]
 
 
-def _log_failure(done: Deferred[Any]) -> None:
+def _late(tapped: TappedRequest) -> Deferred[None]:
+    """To be resolved once a request is over that is applied after its turn, perhaps when its client has left."""
+    over: Deferred[None] = Deferred()
+    if tapped.context.connection.on_late is not None:
+        tapped.context.connection.on_late(over)
+    return over
+
+
+def _log_failure(done: Deferred[Any], over: Deferred[None]) -> None:
     def look(finished: Deferred[Any]) -> None:
+        over.resolve(None)
         try:
             finished.result()
         except Exception as error:

@@ -11,7 +11,7 @@ from minibroker.handlers.api_versions import unsupported
 from minibroker.kernel.deferred import Deferred, after, mapped, spawn
 from minibroker.proxy.asked_node import AskedNode
 from minibroker.proxy.endpoints import carries_address, moved, offered
-from minibroker.proxy.sasl_tokens import GSSAPI, NO_GSSAPI, RawTokens
+from minibroker.proxy.sasl_tokens import GSSAPI, REFUSED, TOKENS, RawTokens
 from minibroker.proxy.upstream_connection import UpstreamConnection
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Link, Place
@@ -75,12 +75,12 @@ class _ClientLink:
         self._gone = False
         self._over = over
 
-    def enters(self, answer: Deferred[Answered]) -> None:
-        """A request of the client is in the chain until its answer is there."""
+    def enters(self, answer: Deferred[Any]) -> None:
+        """A request of the client is in the chain until this is resolved."""
         self._chained += 1
         answer.then(self._left)
 
-    def _left(self, _: Deferred[Answered]) -> None:
+    def _left(self, _: Deferred[Any]) -> None:
         self._chained -= 1
         self._end_if_over()
 
@@ -162,6 +162,7 @@ class ProxyDispatcher:
         link = self._links[id(connection)] = _ClientLink(self._connect(self.node, lost), over)
         # A broker does what it has received also for a client that did not wait: what a rule holds still goes on.
         connection.on_gone = link.client_gone
+        connection.on_late = link.enters
         return link
 
     def _refuse_circle(self, frame: Buffer) -> None:
@@ -201,8 +202,8 @@ class ProxyDispatcher:
             request = m.SaslHandshakeRequest.decode(frame, version, position)
         except Malformed as error:
             raise CloseConnection(str(error)) from None
-        if request.mechanism == GSSAPI:
-            request.mechanism = NO_GSSAPI
+        if request.mechanism == GSSAPI or (version == 0 and request.mechanism not in TOKENS):
+            request.mechanism = REFUSED
             frame = encode_request(request, version, correlation_id, client_id)
 
         def answered(answer: Buffer) -> Buffer:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 GSSAPI: Final = "GSSAPI"
-NO_GSSAPI: Final = "NOT-THROUGH-A-PROXY"
-"""A mechanism that no broker has: it is asked for instead of GSSAPI, so that the upstream refuses it in its own way."""
+REFUSED: Final = "NOT-THROUGH-A-PROXY"
+"""A mechanism that no broker has: it is asked for instead of one that cannot pass, so that the upstream refuses it in
+its own way."""
 
-_ROUNDS: Final = {"PLAIN": 1, "OAUTHBEARER": 1}
-_ROUNDS_OF_SCRAM: Final = 2
+TOKENS: Final = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""How many tokens the client sends. Of a mechanism that is not here nobody knows where they end."""
 _FAILED_BEARER: Final = 1
 """After an error of OAUTHBEARER the client sends one byte more (RFC 7628, 3.2.3)."""
 
@@ -28,7 +29,7 @@ class RawTokens:
     def begin(self, mechanism: str) -> None:
         """The broker took a SaslHandshake v0."""
         self._mechanism = mechanism
-        self._left = _ROUNDS.get(mechanism, _ROUNDS_OF_SCRAM)
+        self._left = TOKENS[mechanism]
 
     def sent(self) -> None:
         """The client has sent one."""

@@ -18,7 +18,7 @@ from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
 from minibroker.output import say
-from minibroker.proxy.options import DEFAULT_HOST, ProxyOptions, proxy_options
+from minibroker.proxy.options import DEFAULT_HOST, ProxyOptions, parse_node_ports, proxy_options
 from minibroker.server.serving import add_life, add_token_file, control_address, control_token, say_control, watch_stdin
 from minibroker.server.signals import StopSignals
 
@@ -44,12 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the listener that reaches any broker; each broker's own take the next ones (default: free ones)",
     )
     parser.add_argument(
+        "--ports",
+        type=node_ports,
+        metavar="ID=PORT[,…]",
+        help="of the listeners of these brokers, which they then have after a restart too",
+    )
+    parser.add_argument(
         "-c",
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of the listeners: minibroker.security.protocol=SSL, ssl.…",
+        help="a setting of the listeners: minibroker.security.protocol=SSL, ssl.…, max.connections, …",
     )
     parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve the control API: faults and exchanges (default: off)"
@@ -68,6 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_life(parser)
 
 
+def node_ports(text: str) -> dict[int, int]:
+    """As argparse wants it. Raises ArgumentTypeError."""
+    try:
+        return parse_node_ports(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal arrives. Exit status: 0 after a clean end, 1 if the proxy could not start, 2 for options
     that make no sense."""
@@ -79,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         service = ProxyService(_options(arguments))
     except ConfigError as error:
         return fail(error, EXIT_USAGE)
-    loop = new_event_loop()
+    loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(service, arguments))
@@ -96,6 +110,7 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
         command_config=arguments.command_config,
         host=arguments.host,
         port=arguments.port,
+        ports=arguments.ports,
         config=dict(parse_assignment(text) for text in arguments.config),
         control=control_address(arguments),
         control_token=control_token(arguments.control_token_file),

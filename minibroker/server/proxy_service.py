@@ -18,7 +18,7 @@ from minibroker.kernel.threads import ThreadExecutor
 from minibroker.kernel.words import reason
 from minibroker.proxy.asked_node import AskedNode, WallClock
 from minibroker.proxy.endpoints import NodeKey
-from minibroker.proxy.options import ProxyOptions
+from minibroker.proxy.options import ProxyOptions, listener_settings
 from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
 from minibroker.proxy.upstream_connection import SCRATCH_BYTES, UpstreamConnection
 from minibroker.proxy.upstream_nodes import UpstreamNodes
@@ -54,7 +54,7 @@ class ProxyService:
 
     def __init__(self, options: ProxyOptions) -> None:
         self.options = options
-        self.settings = Settings(dict(options.config))
+        self.settings = listener_settings(options.config)
         self._security = _listener_security(self.settings)
         self.bootstrap_servers = ""
         self.control: ControlServer | None = None
@@ -82,8 +82,7 @@ class ProxyService:
         self._timers = LoopTimers(loop)
         self._edge = Edge(
             loop,
-            # The upstream decides when a connection has been idle for long enough. Each has one of its own there.
-            Limits(connections_max_idle_ms=0, max_connections=connection_limit((1 << 31) - 1, []) // 2),
+            self._limits(),
             refusals=(CloseConnection,),
         )
         try:
@@ -112,6 +111,13 @@ class ProxyService:
         except BaseException:
             await self.stop()
             raise
+
+    def _limits(self) -> Limits:
+        limits = Limits.of(self.settings)
+        if "connections.max.idle.ms" not in self.options.config:  # then the upstream decides
+            limits = limits._replace(connections_max_idle_ms=0)
+        # Each connection has one of its own to the upstream.
+        return limits._replace(max_connections=min(limits.max_connections, connection_limit((1 << 31) - 1, []) // 2))
 
     @property
     def commands(self) -> ProxyCommands:
@@ -208,7 +214,7 @@ class ProxyService:
         assert self._edge is not None
         assert self._timers is not None
         assert self._executor is not None
-        listener = self._bound(fixed=key is None)
+        listener = self._bound(key)
         address = local_address(listener)
         # A TLS client that asked for a host name (SNI) gets that name.
         host = "" if self._security.tls is not None else listener.getsockname()[0]
@@ -222,15 +228,20 @@ class ProxyService:
             log.info("node %d of the upstream is at %s here", key.node_id, format_address(*address))
         return address
 
-    def _bound(self, *, fixed: bool) -> socket.socket:
-        """On the next port, or on a free one where that is taken and need not be it."""
+    def _bound(self, key: NodeKey | None) -> socket.socket:
+        """On the port of its own, else on the next one, or on a free one where that is taken and need not be it."""
+        own = self.options.ports.get(key.node_id) if key is not None and not key.listener else None
+        if own is not None:
+            return listen_all(self.options.host, [own])[0]
+        while self._next_port in self.options.ports.values():
+            self._next_port += 1
         port = self._next_port
         if port:
             self._next_port = port + 1 if port < 65535 else 0
         try:
             return listen_all(self.options.host, [port])[0]
         except ListenError:
-            if fixed or not port:
+            if key is None or not port:
                 raise
             return listen_all(self.options.host, [0])[0]
 

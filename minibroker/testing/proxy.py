@@ -31,9 +31,9 @@ class Proxy(Embedded):
     """A proxy in front of a running cluster, for as long as a ``with`` or ``async with`` block lasts.
 
     upstream: HOST:PORT[,HOST:PORT…] of some of its brokers. command_config: file with the properties of a Kafka client,
-    with which the proxy itself reaches them. port: of the listener that reaches any broker, 0 for free ports. config:
-    settings of the listeners, for TLS. record: number of exchanges to keep for `requests`. page: show what happens in a
-    browser, at `page_url`.
+    with which the proxy itself reaches them. port: of the listener that reaches any broker, 0 for free ports. ports: of
+    the listeners of brokers, by node id. config: settings of the listeners: TLS and limits. record: number of exchanges
+    to keep for `requests`. page: show what happens in a browser, at `page_url`.
 
     `faults` and `requests` are those of `Minibroker`. What reads or changes the state of brokers, such as `clock`,
     `state` and `records`, raises FaultError, because they belong to others. Rules that did not act: as there.
@@ -50,6 +50,7 @@ class Proxy(Embedded):
         command_config: str | PathLike[str] | None = None,
         host: str = DEFAULT_HOST,
         port: int = 0,
+        ports: Mapping[int, int] | None = None,
         config: Mapping[str, Any] | None = None,
         record: int = 0,
         page: bool = False,
@@ -60,6 +61,7 @@ class Proxy(Embedded):
                 command_config=None if command_config is None else str(command_config),
                 host=host,
                 port=port,
+                ports=ports,
                 config=config,
                 page=page,
             )

@@ -145,19 +145,32 @@ def test_what_is_kept_reaches_the_upstream_also_where_its_client_has_left(faulty
 
 
 @pytest.mark.parametrize("action", ["reorder", {"name": "duplicate", "after_ms": 500}])
-def test_what_a_rule_brings_after_the_answer_is_lost_with_the_client_and_that_is_said(
-    faulty: Faulty, action: Any, caplog: pytest.LogCaptureFixture
+def test_what_a_rule_brings_after_the_answer_reaches_the_upstream_also_where_the_client_has_left(
+    faulty: Faulty, action: Any
 ) -> None:
     faulty.rule("Heartbeat", action)
     faulty.request()
     if action != "reorder":
         faulty.answer(faulty.sent()[0])
     faulty.leave()
+    assert faulty.upstream.transport.calls == []
     faulty.timers.advance(500)
-    assert faulty.sent() == []
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "fault: a HeartbeatRequest is not passed on: its client is gone"
-    ]
+    assert (faulty.sent(), faulty.upstream.transport.calls) == ([1], [])
+    faulty.answer(1)
+    assert faulty.upstream.transport.calls == ["close"]
+    assert not faulty.dispatcher._links
+
+
+def test_requests_in_another_order_do_not_keep_the_connection(faulty: Faulty) -> None:
+    faulty.rule("Heartbeat", "reorder")
+    faulty.request()
+    both = faulty.request(m.ListGroupsRequest(), 4)
+    faulty.leave()
+    faulty.answer(2, m.ListGroupsResponse(groups=[]))
+    assert faulty.upstream.transport.calls == []
+    faulty.answer(1)
+    assert both.done
+    assert (faulty.upstream.transport.calls, faulty.dispatcher._links) == (["close"], {})
 
 
 def test_a_rule_that_goes_ends_the_connection_that_was_kept_for_it(faulty: Faulty) -> None:

@@ -191,19 +191,27 @@ def test_an_error_of_oauthbearer_is_answered_by_one_more_token(proxied: Proxied)
     assert proxied.upstream.requests() == [b"\x01"]
 
 
+def test_another_mechanism_with_headers_passes(proxied: Proxied) -> None:
+    handshake(proxied, "OTHER", 1)
+
+
 @pytest.mark.parametrize(("version", "error"), [(1, 0), (0, 33)])
 def test_after_other_handshakes_frames_are_requests(proxied: Proxied, version: int, error: int) -> None:
     handshake(proxied, "PLAIN", version, error=error)
     proxied.ask(m.SaslAuthenticateRequest(auth_bytes=b"x"), 1, m.SaslAuthenticateResponse(error_code=0))
 
 
-def test_gssapi_is_refused_by_the_upstream_itself(proxied: Proxied) -> None:
-    waiting = proxied.send(encode_request(m.SaslHandshakeRequest(mechanism="GSSAPI"), 1, 3, "app"))
+@pytest.mark.parametrize(("mechanism", "version"), [("GSSAPI", 1), ("GSSAPI", 0), ("OTHER", 0)])
+def test_a_mechanism_that_cannot_pass_is_refused_by_the_upstream_itself(
+    proxied: Proxied, mechanism: str, version: int
+) -> None:
+    """Of an unknown one, without headers, nobody here knows which frame is its last."""
+    waiting = proxied.send(encode_request(m.SaslHandshakeRequest(mechanism=mechanism), version, 3, "app"))
     (sent,) = proxied.upstream.requests()
-    assert m.SaslHandshakeRequest.decode(sent, 1, 13).mechanism == "NOT-THROUGH-A-PROXY"
+    assert m.SaslHandshakeRequest.decode(sent, version, 13).mechanism == "NOT-THROUGH-A-PROXY"
     answer = m.SaslHandshakeResponse(error_code=33, mechanisms=["GSSAPI", "PLAIN"])
-    proxied.upstream.answers(b"\0\0\0\x03" + answer.encode(1))
-    got = m.SaslHandshakeResponse.decode(b"".join(waiting.result()), 1, 8)
+    proxied.upstream.answers(b"\0\0\0\x03" + answer.encode(version))
+    got = m.SaslHandshakeResponse.decode(b"".join(waiting.result()), version, 8)
     assert (got.error_code, got.mechanisms) == (33, ["PLAIN"])
 
 

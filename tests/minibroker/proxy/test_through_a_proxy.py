@@ -14,7 +14,7 @@ from running_proxy import running_proxy
 from scripted_broker import CLOSE, scripted_broker
 from tls_files import LOCALHOST
 
-from minibroker import Minibroker, Proxy
+from minibroker import Minibroker, Proxy, StartError
 from minibroker.cli import main
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import Connection, ConnectionClosed
@@ -130,6 +130,28 @@ def test_a_node_that_comes_later_gets_a_listener() -> None:
             assert client.ask(found[added], m.ApiVersionsRequest(), m.ApiVersionsResponse, 0).error_code == 0
 
 
+def test_a_node_has_the_port_that_it_was_given_and_no_other_node_takes_it(brokers: Minibroker) -> None:
+    port = next(port for port in iter(free_port, 0) if is_free(port + 1))
+    with Proxy(brokers.bootstrap_servers, port=port, ports={2: port + 1}) as proxy:
+        with ClusterClient(proxy.bootstrap_servers) as client:
+            ports = {node: address[1] for node, address in client.brokers().items()}
+        assert ports[2] == port + 1
+        assert len({port, *ports.values()}) == 4
+        with pytest.raises(StartError, match=f"{port + 1}"), Proxy(brokers.bootstrap_servers, ports={1: port + 1}):
+            pass
+
+
+def test_limits_of_the_listeners_are_kept(brokers: Minibroker) -> None:
+    with (
+        running_proxy(brokers.bootstrap_servers, config={"max.connections": 1}) as proxy,
+        Connection(parse_address(proxy.bootstrap_servers), 5.0) as first,
+        Connection(parse_address(proxy.bootstrap_servers), 5.0) as second,
+    ):
+        first.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
+        with pytest.raises(ConnectionClosed):
+            second.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
+
+
 def test_a_rule_acts_on_a_listener_that_was_opened_after_it() -> None:
     with Minibroker(ephemeral=True) as brokers, Proxy(brokers.bootstrap_servers) as proxy:
         added = brokers.cluster.add_broker()
@@ -242,6 +264,14 @@ def free_port() -> int:
     return port
 
 
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_an_upstream_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     assert refusal(capsys, "--upstream", f"127.0.0.1:{port}") == (
@@ -290,6 +320,12 @@ def test_an_upstream_that_leads_back_here(brokers: Minibroker, capsys: pytest.Ca
         (["--upstream", "k:1", "--port", "70000"], "the port is between 0 and 65535, not 70000"),
         (["--upstream", "k:1", "--command-config", "/nowhere"], "/nowhere: No such file or directory"),
         (["--upstream", "k:1", "-c", "minibroker.security.protocol=SSL"], "needs ssl.keystore.location"),
+        (["--upstream", "k:1", "-c", "advertised.listeners=PLAINTEXT://h:1"], "advertised.listeners is for brokers"),
+        (["--upstream", "k:1", "-c", "max.conections=1"], "max.connections"),
+        (["--upstream", "k:1", "--ports", "1"], "a node's port is ID=PORT"),
+        (["--upstream", "k:1", "--ports", "1=9001,1=9002"], "each id once"),
+        (["--upstream", "k:1", "--ports", "1=9001,2=9001"], "two listeners cannot have one port"),
+        (["--upstream", "k:1", "--ports", "1=70000"], "not 1=70000"),
     ],
 )
 def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
