@@ -80,6 +80,18 @@ def test_a_directory_of_which_nothing_was_opened_keeps_the_version_that_it_names
     assert disk.read_bytes("minibroker.version") == b"version=0.9.0\nlayout=1\n"
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_that_opened_nothing_leaves_the_mark_of_a_clean_stop_as_it_was(clean: bool) -> None:
+    disk = MemoryDisk()
+    opened(disk).close()
+    if not clean:
+        opened(disk).release()
+    directory = opened(disk)
+    assert directory.clean is clean
+    directory.put_back()
+    assert opened(disk).clean is clean
+
+
 def test_a_directory_from_before_there_were_ids_keeps_the_one_it_gets() -> None:
     """As KafkaRaftServer.initializeLogDirs: brokers before Kafka 3.7 wrote none."""
     disk = MemoryDisk()

@@ -7,6 +7,7 @@ Lost power: what was synced is there, whatever became of the rest, and nothing i
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from minibroker_storage.checkpoints import decode_offsets
 from minibroker_storage.compaction import compact
 from minibroker_storage.config import LogConfig
 from minibroker_storage.directory import DataDirectory
-from minibroker_storage.disk import StorageError
+from minibroker_storage.disk import DiskFull, StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.log_files import LogFiles
 from minibroker_storage.memory_disk import MemoryDisk
@@ -449,6 +450,31 @@ def test_a_flush_that_a_truncation_overtakes_marks_nothing_as_synced(monkeypatch
     assert [data for data, _ in batches(after)] == [data for data, _ in batches(log)]
 
 
+def test_what_a_full_disk_kept_from_being_synced_is_synced_by_the_next_flush() -> None:
+    """Whichever of a flush's calls it was, but for a sync: what that did not write may be gone."""
+    again = 0
+    for n in range(1, 20):
+        disk = FaultyDisk()
+        log = open_log(disk)
+        log.append_as_leader(batch(b"v"), origin=Origin.CLIENT, leader_epoch=3, now_ms=NOW)
+        at = disk.calls + n
+        disk.refuses = lambda what, path, disk=disk, at=at: DiskFull(errno.ENOSPC, what) if disk.calls == at else None  # type: ignore[misc]
+        try:
+            log.flush()
+            break  # it makes fewer calls than that
+        except ApiError:
+            assert log.recovery_point == 0
+        if log.offline is not None:
+            continue
+        again += 1
+        log.flush()
+        assert log.recovery_point == 1
+        after = open_log(disk.after_power_loss(), clean=False, recovery_point=1)
+        assert [data for data, _ in batches(after)] == [data for data, _ in batches(log)], n
+        assert (after.topic_id, after.leader_epochs.entries) == (log.topic_id, [(3, 0)]), n
+    assert 0 < again < n
+
+
 def test_a_failed_sync_takes_the_log_offline_whoever_asked_for_it() -> None:
     disk = FaultyDisk()
     log = open_log(disk)
@@ -476,8 +502,9 @@ def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_power_loss(nth: int)
     assert not DataDirectory.open(disk.after_power_loss(), node_id=1, make_id=lambda: "A" * 22).clean
 
 
-def test_a_checkpoint_whose_write_failed_is_lowered_before_a_truncation() -> None:
-    """The new file may stand although its directory could not be synced."""
+@pytest.mark.parametrize("fails", ["the write before", "the first try to lower it"])
+def test_a_checkpoint_whose_write_failed_is_lowered_before_a_truncation(fails: str) -> None:
+    """The new file may stand although its directory could not be synced, and the old one though memory is lower."""
     disk = FaultyDisk()
     directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)
     log = directory.open_log("t", 0, config=CONFIG, rules=RULES, now_ms=NOW)
@@ -493,9 +520,14 @@ def test_a_checkpoint_whose_write_failed_is_lowered_before_a_truncation() -> Non
         directory = DataDirectory.open(disk, node_id=1, make_id=lambda: "A" * 22)
         log = directory.open_log("t", 0, config=CONFIG, rules=RULES, now_ms=NOW)
         directory.recovery_points["t", 0] = log.log_end_offset
-        disk.fail_at = disk.calls + n
+        if fails == "the write before":
+            disk.fail_at = disk.calls + n
         with contextlib.suppress(StorageError):
             directory.write_checkpoints()
+        if fails != "the write before":
+            disk.fail_at = disk.calls + n
+            with contextlib.suppress(StorageError):
+                log.before_truncation(1)
         disk.fail_at = 0
         log.before_truncation(1)
         log.abandon()

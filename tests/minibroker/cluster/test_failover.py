@@ -216,6 +216,10 @@ def test_a_new_leader_knows_no_end_until_its_followers_confirm_it(brokers: ManyB
     )
     answer = brokers.call(2, request, ListOffsetsResponse, 5).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    request.replica_id = 3  # a follower has to find the end of the log
+    answer = brokers.call(2, request, ListOffsetsResponse, 5).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset) == (0, 2)
+    request.replica_id = -1
     brokers.settle()
     answer = brokers.call(2, request, ListOffsetsResponse, 5).topics[0].partitions[0]
     assert (answer.error_code, answer.offset) == (0, 2)
