@@ -1,4 +1,4 @@
-"""Which transactional ids ListTransactions names, and whom a timeout is told: each condition by itself turns the answer."""
+"""Whom ListTransactions names, and who is told of a timeout: each condition by itself turns the answer."""
 
 from __future__ import annotations
 
