@@ -145,7 +145,7 @@ def read_all(place: Path) -> list[Case]:
 
 def save(place: Path, case: str, measured: Measured) -> None:
     """Write a rate down, in place of an older one of the same version. Raises CaseError."""
-    with _alone(place.parent):
+    with alone(place.parent / _RATES):
         rates = _read_rates(place)
         kept = [
             row for row in rates.get(case, ()) if (row.version, row.failures) != (measured.version, measured.failures)
@@ -159,9 +159,9 @@ def save(place: Path, case: str, measured: Measured) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Cases are measured at the same time, and all write one file."""
-    mark = folder / f".{_RATES}.lock"
+def alone(path: Path) -> Iterator[None]:
+    """Several runs measure at the same time, and all write one file. Raises CaseError."""
+    mark = path.with_name(f".{path.name}.lock")
     for _ in range(_LOCK_TRIES):
         try:
             mark.touch(exist_ok=False)
@@ -169,7 +169,7 @@ def _alone(folder: Path) -> Iterator[None]:
         except FileExistsError:
             time.sleep(_LOCK_SECONDS)
     else:
-        raise CaseError(f"another run writes rates; if there is none, remove {mark}")
+        raise CaseError(f"another run writes {path.name}; if there is none, remove {mark}")
     try:
         yield
     finally:

@@ -24,9 +24,11 @@ from minibroker_lab.judge.trial import Task, try_out
 from minibroker_lab.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker_lab.museum.clients import ClientError, parse_client, program
 from minibroker_lab.museum.matrix import NAME, REPORTS, as_markdown, makers
+from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.runs import scoreboard
 from minibroker_lab.reports import add_report_arguments, write_reports
 
-_LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
+_LIST, _SHOW, _RUN, _MATRIX, _SCOREBOARD = "list", "show", "run", "matrix", "scoreboard"
 _OTHER = "broken otherwise"
 _KIP = "kip"
 _START_SECONDS = 60.0
@@ -39,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Bugs of real clients, each with a small program and the failures that provoke it. Exit status of run: 0 the "
         "rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's version is not available."
     )
-    parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN, _MATRIX), default=_LIST, help="default: list")
-    parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases")
+    parser.add_argument(
+        "do", nargs="?", choices=(_LIST, _SHOW, _RUN, _MATRIX, _SCOREBOARD), default=_LIST, help="default: list"
+    )
+    parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases, names of frameworks")
     parser.add_argument("--all", action="store_true", help="run every case")
     parser.add_argument(
         "--client",
@@ -58,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cases", metavar="DIR", help="folder of cases (default: museum/cases, else the installed ones)"
     )
     add_report_arguments(parser, NAME, tuple(REPORTS))
+    board = parser.add_argument_group("scoreboard", "frameworks under the same failures; without names the table")
+    board.add_argument(
+        "--failure", action="append", default=[], metavar="NAME", help=f"{', '.join(FAILURES)} (default: all)"
+    )
+    board.add_argument(
+        "--upstream", metavar="HOST:PORT", help="run on this Kafka, behind a proxy, with the failures a proxy can make"
+    )
     parser.add_argument(
         "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
     )
@@ -66,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when the rules held, 1 when one was broken, 2 when that could not be decided, 77 when nothing could be run."""
     try:
+        if arguments.do == _SCOREBOARD:
+            return scoreboard(arguments)
         cases = read_all(find(arguments.cases))
         if arguments.report and arguments.do != _MATRIX:
             raise CaseError(f"--report goes with {_MATRIX}: rates are saved first, and reported then")

@@ -1,0 +1,1 @@
+"""`minibroker scoreboard`: what programs of frameworks keep of exactly-once, failure by failure."""

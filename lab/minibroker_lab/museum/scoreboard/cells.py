@@ -1,0 +1,111 @@
+"""What was measured: ``scoreboard.json`` beside the folder of frameworks, a line for each cell, and the page of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from minibroker.kernel.words import reason
+from minibroker_lab.museum.cases import CaseError, alone
+from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.frameworks import Framework
+from minibroker_lab.museum.scoreboard.verdict import HELD, Verdict
+
+HERE, KAFKA = "minibroker", "Kafka 4.4.0"
+_FILE: Final = "scoreboard.json"
+NOT_RUN: Final = "not run"
+NOT_SENT: Final = "no such request"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The runs of one version under one failure. broker: `HERE`, or `KAFKA` behind the proxy. verdicts: how many runs
+    each; empty where the program sends no request that the failure is about. why: of each verdict, in one line."""
+
+    framework: str
+    version: str
+    failure: str
+    broker: str
+    date: str
+    verdicts: dict[str, int] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def at(self) -> tuple[str, str, str, str]:
+        """What it is about."""
+        return self.framework, self.version, self.failure, self.broker
+
+    @property
+    def text(self) -> str:
+        """``held 9 of 10, lost 1 of 10``."""
+        runs = sum(self.verdicts.values())
+        return ", ".join(f"{said} {count} of {runs}" for said, count in self.verdicts.items()) or NOT_SENT
+
+
+def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) -> Cell:
+    """Of the verdicts of its runs, in their order."""
+    why = {verdict.said: verdict.why for verdict in reversed(verdicts) if verdict.why}
+    return Cell(*at, date, dict(Counter(verdict.said for verdict in verdicts).most_common()), why)
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """folder: of frameworks. Raises CaseError."""
+    path = folder.parent / _FILE
+    try:
+        return [Cell(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CaseError(reason(error)) from None
+    except (ValueError, TypeError) as error:
+        raise CaseError(f"{path}: {error}") from None
+
+
+def save(folder: Path, measured: Cell) -> None:
+    """In place of an older one. Raises CaseError."""
+    path = folder.parent / _FILE
+    with alone(path):
+        cells = {kept.at: kept for kept in read_cells(folder)} | {measured.at: measured}
+        rows = ",\n".join(json.dumps(asdict(cells[at]), ensure_ascii=False) for at in sorted(cells))
+        path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
+
+
+def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
+    """A table of the cells here; what did not hold, with what Kafka showed; what each documentation promises."""
+    known = {cell.at: cell for cell in cells}
+    titles = [failure.title for failure in FAILURES.values()]
+    lines = [f"| framework | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+    for framework in frameworks:
+        for version in framework.versions:
+            own = [known.get((framework.name, version, failure, HERE)) for failure in FAILURES]
+            texts = [NOT_RUN if cell is None else cell.text for cell in own]
+            lines.append(f"| {framework.title} {version} | {' | '.join(texts)} |")
+    lines += ["", "What did not hold, the first such run:", ""]
+    for cell in cells:
+        for said, why in cell.why.items() if cell.broker == HERE else ():
+            other = known.get((*cell.at[:3], KAFKA))
+            title = FAILURES[cell.failure].title
+            there = "not run" if other is None else other.text
+            lines.append(
+                f"* {cell.framework} {cell.version}, {title}: {said} {cell.verdicts[said]} of "
+                f"{sum(cell.verdicts.values())}: `{why.replace('`', '')}`. On {KAFKA}: {there}."
+            )
+    lines += ["", "| framework | what its documentation promises | measured |", "|---|---|---|"]
+    for framework in frameworks:
+        dates = sorted({cell.date for cell in cells if cell.framework == framework.name})
+        measured = (
+            framework.words or " to ".join(dict.fromkeys((dates[0], dates[-1])))
+            if dates or framework.words
+            else NOT_RUN
+        )
+        lines.append(f"| {framework.title} | {framework.promise} ([source]({framework.link})) | {measured} |")
+    return "\n".join(lines) + "\n"
+
+
+def broken(cells: Sequence[Cell]) -> bool:
+    """Whether a run did not hold."""
+    return any(set(cell.verdicts) - {HELD} for cell in cells)

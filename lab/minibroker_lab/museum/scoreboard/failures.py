@@ -1,0 +1,141 @@
+"""The failures that every framework meets, in the order of the page's columns.
+
+A failure is one script of the judge, or one for each named request of the exactly-once path; the runs of a cell take
+turns with them. Rules match requests with a transactional id only, so that none is about the requests of `feed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from minibroker_lab.judge.draw import Footprint
+from minibroker_lab.judge.scripts import Script, step
+
+_REQUESTS: Final = (
+    "InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn",
+)  # fmt: skip
+_MINUTE_MS: Final = 60_000
+_TIMED_OUT_MS: Final = 75_000
+"""Above the default transaction.timeout.ms of clients and the ten seconds between the coordinator's checks."""
+_BROKERS: Final = 2
+
+Fault = dict[str, Any]
+
+
+class Failure(NamedTuple):
+    """title: of the column. about: what happens. requests: the APIs that it has a script for each. fault: of one such
+    request. clusters: the script needs the brokers' state, so no proxy can run it."""
+
+    title: str
+    about: str
+    requests: tuple[str, ...]
+    fault: Callable[[], Fault]
+    brokers: int = 1
+
+    @property
+    def behind_proxy(self) -> bool:
+        """Whether a proxy can make it happen on a cluster of others."""
+        return not self.requests or '"do"' not in repr(self.fault()).replace("'", '"')
+
+    def scripts(self, seen: Footprint) -> list[Script]:
+        """A script for each request that a run without failures sent; a single empty one where nothing fails."""
+        if not self.requests:
+            return [Script("no-failure", self.about, ())]
+        scripts = []
+        for api in self.requests:
+            sent = seen.core.count(api)
+            if sent and api in seen.transactional:
+                nth = min(sent, 2)  # the second transaction: one is committed by then
+                rule = {"api": api, "transactional_id": "*", "nth": nth, **self.fault()}
+                scripts.append(Script(f"{api} {nth}", self.about, (step(rule),), self.brokers))
+        return scripts
+
+
+def _killed(when: str) -> Callable[[], Fault]:
+    return lambda: {
+        "action": {"name": "hold", "when": when},
+        "meanwhile": {"restart_client": True, "advance_ms": _MINUTE_MS},
+    }
+
+
+def _lost(*, close: bool) -> Callable[[], Fault]:
+    return lambda: {"action": {"name": "drop_reply", "close": close}}
+
+
+def _do(operation: str, **arguments: object) -> Callable[[], Fault]:
+    return lambda: {"action": {"name": "do", "operation": operation, "arguments": dict(arguments)}}
+
+
+FAILURES: Final[Mapping[str, Failure]] = {
+    "none": Failure("no failure", "Nothing fails.", (), dict),
+    "killed-before": Failure(
+        "killed before the request is applied",
+        "The process is killed at the request, which is not applied, and started again a minute later.",
+        _REQUESTS,
+        _killed("before"),
+    ),
+    "killed-after": Failure(
+        "killed after it",
+        "The process is killed when the request is applied, before its answer, and started again a minute later.",
+        _REQUESTS,
+        _killed("after"),
+    ),
+    "answer-lost": Failure(
+        "answer lost, connection closed",
+        "The request is applied; its answer is lost with the connection.",
+        _REQUESTS,
+        _lost(close=True),
+    ),
+    "answer-missing": Failure(
+        "answer lost, connection kept",
+        "The request is applied; its answer never comes, and the connection stays open.",
+        _REQUESTS,
+        _lost(close=False),
+    ),
+    "rebalance": Failure(
+        "rebalance in a transaction",
+        "The group is rebalanced before the offsets of the second transaction arrive.",
+        ("TxnOffsetCommit",),
+        _do("rebalance_group", group="$group"),
+    ),
+    "timeout": Failure(
+        "transaction timeout",
+        "The second EndTxn is 75 seconds late; the transaction was aborted.",
+        ("EndTxn",),
+        lambda: {"action": "hold", "meanwhile": {"advance_ms": _TIMED_OUT_MS}},
+    ),
+    "coordinator": Failure(
+        "coordinator moved",
+        "Another broker coordinates the transactional id when the second EndTxn comes.",
+        ("EndTxn",),
+        _do("move_coordinator", transactional_id="$transactional_id", to="$other_broker"),
+        _BROKERS,
+    ),
+    "leader": Failure(
+        "leader moved",
+        "Another broker leads the partition when the second Produce comes.",
+        ("Produce",),
+        _do("move_leader", topic="$topic", partition="$partition", to="$other_broker"),
+        _BROKERS,
+    ),
+    "restart": Failure(
+        "broker restarted",
+        "The broker is stopped cleanly and started again at the request.",
+        ("Produce", "EndTxn"),
+        _do("restart_broker", clean=True),
+    ),
+    "crash": Failure(
+        "broker killed",
+        "The broker is killed and started again at the request.",
+        ("Produce", "EndTxn"),
+        _do("restart_broker", clean=False),
+    ),
+    "oversized": Failure(
+        "record too large",
+        "The second Produce is refused with MESSAGE_TOO_LARGE.",
+        ("Produce",),
+        lambda: {"action": {"name": "error", "code": "MESSAGE_TOO_LARGE"}},
+    ),
+}
+"""Name → failure."""

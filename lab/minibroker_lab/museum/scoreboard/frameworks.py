@@ -1,0 +1,81 @@
+"""Frameworks of the scoreboard: folders of ``museum/frameworks``, within this package's data in a wheel.
+
+Each has ``framework.toml`` with the fields of `Framework`, and ``program.*``, which copies INPUT_TOPIC to OUTPUT_TOPIC
+as the framework's documentation shows. One without a program has words instead: why there is none.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minibroker.kernel.words import near, reason
+from minibroker_lab.museum import cases
+from minibroker_lab.museum.cases import CaseError
+
+_FILE, _PROGRAM = "framework.toml", "[pP]rogram.*"
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """title: for the page. client: a name of `minibroker_lab.museum.clients`. versions: the newest first. promise: what
+    the documentation at `link` says, in our words. words: instead of runs."""
+
+    title: str
+    promise: str
+    link: str
+    client: str = ""
+    versions: tuple[str, ...] = ()
+    words: str = ""
+    folder: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.folder.name
+
+    @property
+    def sources(self) -> list[Path]:
+        """The program's file, to be started; none when there are words instead."""
+        return sorted(self.folder.glob(_PROGRAM))
+
+
+def place() -> Path:
+    """Where they are. Raises CaseError."""
+    for tried in cases.INSTALLED:
+        folder = tried.parent / "frameworks"
+        if folder.is_dir():
+            return folder
+    raise CaseError("the frameworks did not come with the package")
+
+
+def read_all(folder: Path) -> list[Framework]:
+    """By name. Raises CaseError."""
+    return [read(path.parent) for path in sorted(folder.glob(f"*/{_FILE}"))]
+
+
+def read(folder: Path) -> Framework:
+    """Raises CaseError."""
+    path = folder / _FILE
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        framework = Framework(**{**table, "versions": tuple(table.get("versions", ())), "folder": folder})
+    except OSError as error:
+        raise CaseError(reason(error)) from None
+    except (ValueError, TypeError) as error:
+        raise CaseError(f"{path}: {error}") from None
+    if bool(framework.words) == bool(framework.versions and framework.client and framework.sources):
+        raise CaseError(f"{folder}: a framework has words, or client, versions and a program")
+    return framework
+
+
+def chosen(every: Sequence[Framework], name: str) -> Framework:
+    """The framework of this name. Raises CaseError."""
+    for framework in every:
+        if framework.name == name:
+            return framework
+    known = [framework.name for framework in every]
+    others = f"; there are {', '.join(known)}"
+    raise CaseError(f"there is no framework {name!r}{near(name, known) or others}")

@@ -1,0 +1,148 @@
+"""`minibroker museum scoreboard`: programs of frameworks under the same failures, and what each kept."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import json
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_SKIPPED
+from minibroker.kernel.words import near
+from minibroker.output import say, write_out
+from minibroker.server.temporary_directory import TemporaryDirectory
+from minibroker_lab.judge.draw import Footprint, footprint
+from minibroker_lab.judge.files import save_trace
+from minibroker_lab.judge.lineage import Lineage
+from minibroker_lab.judge.report import Judged
+from minibroker_lab.judge.scripts import Script
+from minibroker_lab.judge.trial import Task, try_out
+from minibroker_lab.museum.cases import CaseError
+from minibroker_lab.museum.clients import ClientError, program
+from minibroker_lab.museum.scoreboard.cells import (
+    HERE,
+    KAFKA,
+    NOT_SENT,
+    Cell,
+    as_markdown,
+    broken,
+    cell,
+    read_cells,
+    save,
+)
+from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.feed import GROUP, INPUT, OUTPUT, PARTITIONS, STATE_DIR
+from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place, read_all
+from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
+
+_FEED = "minibroker_lab.museum.scoreboard.feed"
+_TIMEOUT_SECONDS, _START_SECONDS = 240.0, 60.0
+
+
+def scoreboard(arguments: argparse.Namespace) -> int:
+    """`minibroker museum scoreboard`: print the table, or run the frameworks that are named; then 0 when all runs held,
+    1 when one did not, 77 when nothing could be run. Raises CaseError, ConfigError, HistoryError, StartError, OSError.
+    """
+    folder = place()
+    frameworks = read_all(folder)
+    wanted = [framework for framework in frameworks if framework.versions] if arguments.all else []
+    wanted = wanted or [chosen(frameworks, name) for name in arguments.case]
+    if wanted:
+        return _run(wanted, arguments, folder)
+    write_out(as_markdown(frameworks, read_cells(folder)))
+    return EXIT_HELD
+
+
+def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Path) -> int:
+    for name in arguments.failure:
+        if name not in FAILURES:
+            others = f"; there are {', '.join(FAILURES)}"
+            raise CaseError(f"there is no failure {name!r}{near(name, FAILURES) or others}")
+    if bool(arguments.upstream) != bool(arguments.log_dir):
+        raise CaseError("--upstream and --log-dir go together")
+    measured: list[Cell] = []
+    for framework in wanted:
+        releases = [version for client, version in arguments.client if client == framework.client]
+        for version in releases or framework.versions:
+            try:
+                with program(framework.client, version, framework.sources) as command:
+                    measured += _cells(Runs(framework, version, command, arguments), arguments, folder)
+            except ClientError as error:
+                say(f"{framework.name} {version}: SKIPPED: {error}")
+    return EXIT_BROKEN if broken(measured) else EXIT_HELD if measured else EXIT_SKIPPED
+
+
+def _cells(runs: Runs, arguments: argparse.Namespace, folder: Path) -> list[Cell]:
+    measured = []
+    for name in arguments.failure or FAILURES:
+        if arguments.upstream and not FAILURES[name].behind_proxy:
+            continue
+        measured.append(runs.cell(name))
+        if arguments.save:
+            save(folder, measured[-1])
+    return measured
+
+
+class Runs:
+    """The runs of one version. command: of its program."""
+
+    def __init__(
+        self, framework: Framework, version: str, command: Sequence[str], arguments: argparse.Namespace
+    ) -> None:
+        self._framework, self._version, self._command = framework, version, command
+        self._arguments = arguments
+        self._seen: Footprint | None = None
+
+    def cell(self, failure: str) -> Cell:
+        """So many runs under a failure, which take turns with its scripts."""
+        at = self._framework.name, self._version, failure, KAFKA if self._arguments.upstream else HERE
+        what = " ".join(at[:3])
+        scripts = FAILURES[failure].scripts(self._footprint())
+        verdicts: list[Verdict] = []
+        for number, script in zip(range(self._arguments.times), itertools.cycle(scripts)):
+            verdicts.append(self._verdict(script, f"{what} {number + 1}"))
+            said, why = verdicts[-1]
+            say(f"{what}: run {number + 1}, {script.name}: {said}{f' ({why})' if why else ''}", flush=True)
+        measured = cell(at, datetime.datetime.now(datetime.UTC).date().isoformat(), verdicts)
+        say(f"{what}: {measured.text if verdicts else NOT_SENT}", flush=True)
+        return measured
+
+    def _footprint(self) -> Footprint:
+        """The requests of a run without failures."""
+        if self._seen is None:
+            judged, _ = self._judged(FAILURES["none"].scripts(Footprint((), {}, frozenset()))[0], "footprint")
+            own = (exchange for exchange in judged.run.exchanges if (exchange["request"] or {}).get("transactional_id"))
+            self._seen = footprint(own)
+        return self._seen
+
+    def _verdict(self, script: Script, what: str) -> Verdict:
+        judged, topics = self._judged(script, what)
+        save_trace(judged, self._arguments.traces, what.replace(" ", "-"))
+        found = verdict(judged, topics)
+        return found._replace(why=f"{script.name}: {found.why}") if found.why else found
+
+    def _judged(self, script: Script, what: str) -> tuple[Judged, list[str]]:
+        """With the topics of input and output, whose names no other run has."""
+        run = uuid.uuid4().hex[:8]
+        source, target = f"in-{run}", f"out-{run}"
+        upstream = self._arguments.upstream
+        with TemporaryDirectory() as state:
+            names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
+            # -P: no module of the current directory, which may be a shared one.
+            command = [sys.executable, "-P", "-m", _FEED, json.dumps(names), *self._command]
+            task = Task(
+                command,
+                _TIMEOUT_SECONDS,
+                {"topics": dict.fromkeys((source, target), PARTITIONS)},
+                lineage=[Lineage(source, target, "key")],
+                any_status=True,
+                start=_START_SECONDS,
+            )
+            kafka = None
+            if upstream:
+                kafka = KafkaStage(upstream, (source, target), PARTITIONS), self._arguments.log_dir
+            return try_out(task, script, what, kafka=kafka), [source, target]

@@ -1,0 +1,54 @@
+"""What a run says of a framework: the input against what a read_committed consumer gets of the output, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from minibroker_lab.judge.application import OFFSET_COMMITS
+from minibroker_lab.judge.report import Judged
+from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise
+from minibroker_lab.museum.scoreboard.feed import ENDED
+
+HELD, DOUBLED, LOST, TORN, ERROR, NO_VERDICT = "held", "doubled", "lost", "torn", "ended with an error", "no verdict"
+_GAVE_UP: Final = "the client gave up: "
+"""What the judge says before the reason of `give up`."""
+_RULES: Final = {"lineage-duplicate": DOUBLED, "lineage-lost": LOST, "torn-transaction": TORN}
+
+
+class Verdict(NamedTuple):
+    """said: one of the six. why: in a line; empty where it held."""
+
+    said: str
+    why: str = ""
+
+
+def verdict(judged: Judged, topics: Collection[str]) -> Verdict:
+    """topics: of input and output. Of the promises that were broken the first one counts. An input record without
+    output is lost once a committed offset is behind it; before that the program had not come to it."""
+    own = [promise for promise in judged.broken if promise.finding.log.topic in topics]
+    for promise in own:
+        said = _RULES.get(promise.finding.rule)
+        if said is not None and (said != LOST or _passed(promise)):
+            return Verdict(said, _line(promise))
+    if judged.run.status is None:
+        return Verdict(NO_VERDICT, "the run did not return")
+    given_up = [promise for promise in judged.broken if promise.finding.rule == NO_PROGRESS]
+    if given_up:
+        reason = given_up[0].finding.message.removeprefix(_GAVE_UP)
+        return Verdict(ERROR if reason.startswith(ENDED) else NO_VERDICT, reason)
+    if any(promise.finding.rule == "lineage-lost" for promise in own):
+        return Verdict(NO_VERDICT, "input is left that was not processed")
+    if judged.run.script.steps and not judged.run.fired:
+        return Verdict(NO_VERDICT, "the failure met no request")
+    return Verdict(HELD)
+
+
+def _passed(promise: BrokenPromise) -> bool:
+    return promise.exchange is not None and promise.exchange["api"] in OFFSET_COMMITS
+
+
+def _line(promise: BrokenPromise) -> str:
+    exchange = promise.exchange
+    at = "" if exchange is None else f" (exchange {exchange['number']}, {exchange['api']} of {exchange['client_id']})"
+    return f"{promise.finding.message}{at}"
