@@ -20,9 +20,13 @@ from minibroker.config.keys import BROKER_KEYS, SEMANTICS_PREFIX, TOPIC_KEYS
 from minibroker.config.types import ConfigKey, Scope
 from minibroker.requests.not_served import NOT_SERVED
 from minibroker_lab.museum.cases import Case, Measured, read_all
+from minibroker_lab.museum.scoreboard.cells import as_markdown, read_cells
+from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.frameworks import read_all as read_all_frameworks
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
+FRAMEWORKS = ROOT / "museum" / "frameworks"
 _SOURCE = re.compile(r"git\+https?://[^\s\"'@#`]+")
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
 
@@ -214,6 +218,17 @@ def museum() -> list[Case]:
     return read_all(ROOT / "museum" / "cases")
 
 
+def scoreboard_table() -> str:
+    """What frameworks kept."""
+    return as_markdown(read_all_frameworks(FRAMEWORKS), read_cells(FRAMEWORKS))
+
+
+def scoreboard_failures_table() -> str:
+    """What frameworks meet."""
+    rows = [f"| `{name}` | {failure.title} | {failure.about} |" for name, failure in FAILURES.items()]
+    return "\n".join(["| `--failure` | column | what happens |", "|---|---|---|", *rows]) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "api-actions": api_actions,
     "api-commands": api_commands,
@@ -228,6 +243,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "judge-scripts": judge_scripts_table,
     "museum": museum_table,
     "releases": releases_table,
+    "scoreboard": scoreboard_table,
+    "scoreboard-failures": scoreboard_failures_table,
     "semantics": semantics_table,
     "settings": settings_table,
     "addresses": addresses_table,

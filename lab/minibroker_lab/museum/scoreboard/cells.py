@@ -84,15 +84,15 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
             own = [known.get((framework.name, version, failure, HERE)) for failure in FAILURES]
             texts = [NOT_RUN if cell is None else cell.text for cell in own]
             lines.append(f"| {framework.title} {version} | {' | '.join(texts)} |")
-    lines += ["", "What did not hold, the first such run:", ""]
+    lines += ["", "The first run of each that did not hold, and the same on Kafka behind the proxy:", ""]
+    titles_of = {framework.name: framework.title for framework in frameworks}
     for cell in cells:
         for said, why in cell.why.items() if cell.broker == HERE else ():
             other = known.get((*cell.at[:3], KAFKA))
-            title = FAILURES[cell.failure].title
-            there = "not run" if other is None else other.text
+            there = NOT_RUN if other is None else other.text
             lines.append(
-                f"* {cell.framework} {cell.version}, {title}: {said} {cell.verdicts[said]} of "
-                f"{sum(cell.verdicts.values())}: `{why.replace('`', '')}`. On {KAFKA}: {there}."
+                f"* {titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}, {said}: "
+                f"`{why.replace('`', '')}`. {KAFKA}: {there}."
             )
     lines += ["", "| framework | what its documentation promises | measured |", "|---|---|---|"]
     for framework in frameworks:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from minibroker_lab.judge.draw import Footprint
 from minibroker_lab.judge.scripts import Script, step
 
 _REQUESTS: Final = (
@@ -38,14 +37,15 @@ class Failure(NamedTuple):
         """Whether a proxy can make it happen on a cluster of others."""
         return not self.requests or '"do"' not in repr(self.fault()).replace("'", '"')
 
-    def scripts(self, seen: Footprint) -> list[Script]:
-        """A script for each request that a run without failures sent; a single empty one where nothing fails."""
+    def scripts(self, seen: Mapping[str, int]) -> list[Script]:
+        """A script for each request that a run without failures sent, `seen` counts them by API; a single empty one
+        where nothing fails."""
         if not self.requests:
             return [Script("no-failure", self.about, ())]
         scripts = []
         for api in self.requests:
-            sent = seen.core.count(api)
-            if sent and api in seen.transactional:
+            sent = seen.get(api, 0)
+            if sent:
                 nth = min(sent, 2)  # the second transaction: one is committed by then
                 rule = {"api": api, "transactional_id": "*", "nth": nth, **self.fault()}
                 scripts.append(Script(f"{api} {nth}", self.about, (step(rule),), self.brokers))

@@ -8,14 +8,15 @@ import itertools
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_SKIPPED
 from minibroker.kernel.words import near
 from minibroker.output import say, write_out
 from minibroker.server.temporary_directory import TemporaryDirectory
-from minibroker_lab.judge.draw import Footprint, footprint
+from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.files import save_trace
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged
@@ -87,6 +88,17 @@ def _cells(runs: Runs, arguments: argparse.Namespace, folder: Path) -> list[Cell
     return measured
 
 
+def transactional(exchanges: Iterable[Exchange]) -> Counter[str]:
+    """How many requests of each API with a transactional id succeeded."""
+    return Counter(
+        exchange["api"]
+        for exchange in exchanges
+        if not exchange["errors"]
+        # v3_and_below_transactional_id of AddPartitionsToTxn
+        and any(name.endswith("transactional_id") and value for name, value in (exchange["request"] or {}).items())
+    )
+
+
 class Runs:
     """The runs of one version. command: of its program."""
 
@@ -95,13 +107,13 @@ class Runs:
     ) -> None:
         self._framework, self._version, self._command = framework, version, command
         self._arguments = arguments
-        self._seen: Footprint | None = None
+        self._seen: Counter[str] = Counter()
 
     def cell(self, failure: str) -> Cell:
         """So many runs under a failure, which take turns with its scripts."""
         at = self._framework.name, self._version, failure, KAFKA if self._arguments.upstream else HERE
         what = " ".join(at[:3])
-        scripts = FAILURES[failure].scripts(self._footprint())
+        scripts = FAILURES[failure].scripts(self._requests())
         verdicts: list[Verdict] = []
         for number, script in zip(range(self._arguments.times), itertools.cycle(scripts)):
             verdicts.append(self._verdict(script, f"{what} {number + 1}"))
@@ -111,12 +123,11 @@ class Runs:
         say(f"{what}: {measured.text if verdicts else NOT_SENT}", flush=True)
         return measured
 
-    def _footprint(self) -> Footprint:
-        """The requests of a run without failures."""
-        if self._seen is None:
-            judged, _ = self._judged(FAILURES["none"].scripts(Footprint((), {}, frozenset()))[0], "footprint")
-            own = (exchange for exchange in judged.run.exchanges if (exchange["request"] or {}).get("transactional_id"))
-            self._seen = footprint(own)
+    def _requests(self) -> Counter[str]:
+        """The transactional requests of a run without failures."""
+        if not self._seen:
+            judged, _ = self._judged(FAILURES["none"].scripts({})[0], "requests")
+            self._seen = transactional(judged.run.exchanges)
         return self._seen
 
     def _verdict(self, script: Script, what: str) -> Verdict:

@@ -1,0 +1,225 @@
+"""The scoreboard: verdicts, failures, how a program is fed, the page, and a program of our own from end to end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.cli import main
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
+from minibroker_lab.judge.report import Judged
+from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.verdict import BrokenPromise
+from minibroker_lab.museum.cases import CaseError
+from minibroker_lab.museum.scoreboard import feed, runs
+from minibroker_lab.museum.scoreboard.cells import HERE, KAFKA, Cell, as_markdown, cell, read_cells, save
+from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.frameworks import Framework, place, read_all
+from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
+
+TOPICS = ("in-1", "out-1")
+COMMIT = {"number": 9, "api": "TxnOffsetCommit", "client_id": "app"}
+FETCH = {"number": 4, "api": "Fetch", "client_id": "app"}
+GAVE_UP = "the client gave up: ended with 1: an error"
+SENT = {api: 3 for failure in FAILURES.values() for api in failure.requests}
+
+
+def broken(
+    rule: str, exchange: dict[str, Any] | None = None, *, topic: str = "out-1", message: str = "x"
+) -> BrokenPromise:
+    return BrokenPromise(finding(rule, Log("", topic, 0), message), exchange)
+
+
+@pytest.mark.parametrize(
+    ("promises", "status", "fired", "said"),
+    [
+        ([], 0, 1, "held"),
+        ([broken("lineage-duplicate", COMMIT)], 0, 1, "doubled"),
+        ([broken("lineage-lost", COMMIT)], 0, 1, "lost"),
+        # No offset is behind the record: it is not lost yet.
+        ([broken("lineage-lost", FETCH)], 0, 1, "no verdict"),
+        ([broken("lineage-lost")], 0, 1, "no verdict"),
+        ([broken("lineage-lost"), broken("no-progress", message=GAVE_UP)], 0, 1, "ended with an error"),
+        ([broken("no-progress", message="the client gave up: no progress for 100 s: x")], 0, 1, "no verdict"),
+        ([broken("no-progress", message=GAVE_UP), broken("lineage-duplicate", COMMIT)], 0, 1, "doubled"),
+        ([broken("torn-transaction", COMMIT)], 0, 1, "torn"),
+        # Of a run before on the same Kafka.
+        ([broken("lineage-duplicate", COMMIT, topic="out-0")], 0, 1, "held"),
+        ([], None, 1, "no verdict"),
+        ([], 0, 0, "no verdict"),
+    ],
+)
+def test_a_run_has_one_of_six_verdicts(
+    promises: list[BrokenPromise], status: int | None, fired: int, said: str
+) -> None:
+    script = FAILURES["timeout"].scripts(SENT)[0]
+    found = verdict(Judged(JudgedRun(script, status=status, fired=fired), promises), TOPICS)
+    assert found.said == said
+    assert bool(found.why) == (said != "held")
+    if promises and promises[-1].exchange is COMMIT and said != "held":
+        assert found.why == "x (exchange 9, TxnOffsetCommit of app)"
+
+
+def test_every_failure_has_a_script_for_each_request_that_the_program_sends() -> None:
+    for name, failure in FAILURES.items():
+        scripts = failure.scripts(SENT)
+        assert len(scripts) == max(len(failure.requests), 1)
+        assert all(step.rule["transactional_id"] == "*" for script in scripts for step in script.steps), name
+        assert not failure.requests or failure.scripts({}) == []
+    first, second = FAILURES["killed-before"].scripts({"InitProducerId": 1, "Produce": 5})
+    assert (first.name, second.name) == ("InitProducerId 1", "Produce 2")
+    unlike = {name for name, failure in FAILURES.items() if not failure.behind_proxy}
+    assert unlike == {"rebalance", "coordinator", "leader", "restart", "crash"}
+
+
+def test_requests_with_a_transactional_id_are_counted() -> None:
+    def exchange(api: str, errors: Sequence[str] = (), **request: object) -> dict[str, Any]:
+        return {"api": api, "errors": errors, "request": request}
+
+    assert runs.transactional(
+        [
+            exchange("Produce", transactional_id="app"),
+            exchange("Produce", transactional_id=None),
+            exchange("AddPartitionsToTxn", v3_and_below_transactional_id="app"),
+            exchange("EndTxn", ["NOT_COORDINATOR"], transactional_id="app"),
+            {"api": "Fetch", "errors": [], "request": None},
+        ]
+    ) == {"Produce": 1, "AddPartitionsToTxn": 1}
+
+
+class Program:
+    """Commits four records a poll; ends after `last` portions."""
+
+    returncode = 3
+
+    def __init__(self, last: int) -> None:
+        self.end, self.committed, self._last = 0, 0, last
+        self.portions: list[range] = []
+
+    def poll(self) -> int | None:
+        return self.returncode if len(self.portions) > self._last else None
+
+    def written(self, topic: str) -> list[int]:
+        return [self.end // 2, self.end - self.end // 2]
+
+    def write(self, topic: str, numbers: range) -> None:
+        self.portions.append(numbers)
+        self.end += len(numbers)
+
+    def reached(self, group: str, topic: str) -> int:
+        self.committed = min(self.committed + 4, self.end)
+        return self.committed
+
+
+def test_a_program_gets_each_portion_once_the_one_before_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
+    program: Any = Program(last=feed.RECORDS)
+    assert feed.follow(program, program, "g", "in") == ""
+    assert [number for portion in program.portions for number in portion] == list(range(feed.RECORDS))
+    assert program.committed == feed.RECORDS
+    ended: Any = Program(last=1)
+    assert feed.follow(ended, ended, "g", "in") == "ended with 3"
+
+
+def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(feed.time, "monotonic", lambda: next(now))
+    program: Any = Program(last=feed.RECORDS)
+    program.reached = lambda group, topic: 1
+    assert feed.follow(program, program, "g", "in").startswith(feed.STUCK)
+
+
+def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
+    said = "start\norg.apache.kafka.KafkaException: fenced\n    at Error.java:3\nbye\n"
+    assert feed.error_line(said) == "org.apache.kafka.KafkaException: fenced"
+    assert feed.error_line("one\ntwo\n\n") == "two"
+    assert feed.error_line("") == "nothing was printed"
+
+
+def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
+    folder = tmp_path / "frameworks"
+    at = "mini", "1.0", "timeout", HERE
+    lost = Verdict("lost", "EndTxn 2: k7 is missing")
+    save(folder, cell(at, "2026-11-27", [Verdict("held")]))
+    save(folder, cell(at, "2026-11-27", [lost, Verdict("held"), lost]))  # in place of the first
+    save(folder, cell((*at[:3], KAFKA), "2026-11-28", [lost]))
+    save(folder, Cell("mini", "1.0", "oversized", HERE, "2026-11-27"))
+    mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0", "0.9"), folder=folder / "mini")
+    words = Framework("Other", "Nothing.", "https://example.org", words="It promises at least once.")
+    page = as_markdown([mini, words], read_cells(folder))
+    row = next(line for line in page.splitlines() if line.startswith("| Mini 1.0 |"))
+    assert [text for text in row.split(" | ")[1:] if text != "not run"] == [
+        "lost 2 of 3, held 1 of 3",
+        "no such request |",
+    ]
+    assert "| Mini 0.9 | not run |" in page
+    assert "* Mini 1.0, transaction timeout, lost: `EndTxn 2: k7 is missing`. Kafka 4.4.0: lost 1 of 1." in page
+    assert "| Other | Nothing. ([source](https://example.org)) | It promises at least once. |" in page
+    assert "2026-11-27 to 2026-11-28" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('title = "A"\npromise = "B"\nlink = "C"\n', "a framework has words, or client, versions and a program"),
+        ('titel = "A"\n', "unexpected keyword argument 'titel'"),
+        ("title =\n", "Invalid value"),
+    ],
+)
+def test_a_framework_that_makes_no_sense_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "mini").mkdir()
+    (tmp_path / "mini" / "framework.toml").write_text(text)
+    with pytest.raises(CaseError, match=said):
+        read_all(tmp_path)
+
+
+def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None:
+    known = {framework.name: framework.versions for framework in read_all(place())}
+    for measured in read_cells(place()):
+        assert measured.version in known[measured.framework]
+        assert measured.failure in FAILURES
+        assert measured.broker in (HERE, KAFKA)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["quixstream"], "there is no framework 'quixstream', did you mean quixstreams?"),
+        (["quixstreams", "--failure", "timeouts"], "there is no failure 'timeouts', did you mean timeout?"),
+        (["quixstreams", "--upstream", "127.0.0.1:1"], "--upstream and --log-dir go together"),
+    ],
+)
+def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
+    assert main(["museum", "scoreboard", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "said"), [("right", "held"), ("outside", "doubled"), ("careless", "lost")])
+def test_a_program_of_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], way: str, said: str
+) -> None:
+    """Killed at each request: a right loop holds, one that commits offsets outside of the transaction does not."""
+    source = Path(__file__).parents[2] / "support" / "applications" / "copy_loop.py"
+
+    @contextmanager
+    def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
+        yield [sys.executable, str(source), version]
+
+    mini = Framework("Mini", "Once.", "https://example.org", "mini", (way,), folder=tmp_path / "frameworks" / "mini")
+    monkeypatch.setattr(runs, "program", program)
+    monkeypatch.setattr(runs, "place", lambda: mini.folder.parent)
+    monkeypatch.setattr(runs, "read_all", lambda folder: [mini])
+    options = ["--failure", "killed-after", "--times", "6", "--save"]
+    assert main(["museum", "scoreboard", "mini", *options]) == (said != "held"), capsys.readouterr().out
+    (measured,) = read_cells(mini.folder.parent)
+    assert said in measured.verdicts
+    if said == "held":
+        assert measured.verdicts == {"held": 6}
