@@ -193,7 +193,6 @@ def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None
     [
         (["quixstream"], "there is no framework 'quixstream', did you mean quixstreams?"),
         (["quixstreams", "--failure", "timeouts"], "there is no failure 'timeouts', did you mean timeout?"),
-        (["quixstreams", "--upstream", "127.0.0.1:1"], "--upstream and --log-dir go together"),
     ],
 )
 def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:

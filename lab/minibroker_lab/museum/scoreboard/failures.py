@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from minibroker.faults.rules import rule_from
 from minibroker_lab.judge.scripts import Script, step
 
 _REQUESTS: Final = (
@@ -24,7 +25,7 @@ Fault = dict[str, Any]
 
 class Failure(NamedTuple):
     """title: of the column. about: what happens. requests: the APIs that it has a script for each. fault: of one such
-    request. clusters: the script needs the brokers' state, so no proxy can run it."""
+    request. brokers: how many it needs."""
 
     title: str
     about: str
@@ -35,7 +36,8 @@ class Failure(NamedTuple):
     @property
     def behind_proxy(self) -> bool:
         """Whether a proxy can make it happen on a cluster of others."""
-        return not self.requests or '"do"' not in repr(self.fault()).replace("'", '"')
+        steps = [step for script in self.scripts(dict.fromkeys(self.requests, 1)) for step in script.steps]
+        return not any(rule_from(dict(step.rule)).action.needs_cluster for step in steps)
 
     def scripts(self, seen: Mapping[str, int]) -> list[Script]:
         """A script for each request that a run without failures sent, `seen` counts them by API; a single empty one

@@ -63,8 +63,6 @@ def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Pat
         if name not in FAILURES:
             others = f"; there are {', '.join(FAILURES)}"
             raise CaseError(f"there is no failure {name!r}{near(name, FAILURES) or others}")
-    if bool(arguments.upstream) != bool(arguments.log_dir):
-        raise CaseError("--upstream and --log-dir go together")
     measured: list[Cell] = []
     for framework in wanted:
         releases = [version for client, version in arguments.client if client == framework.client]
@@ -140,7 +138,6 @@ class Runs:
         """With the topics of input and output, whose names no other run has."""
         run = uuid.uuid4().hex[:8]
         source, target = f"in-{run}", f"out-{run}"
-        upstream = self._arguments.upstream
         with TemporaryDirectory() as state:
             names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
             # -P: no module of the current directory, which may be a shared one.
@@ -152,8 +149,6 @@ class Runs:
                 lineage=[Lineage(source, target, "key")],
                 any_status=True,
                 start=_START_SECONDS,
+                upstream=self._arguments.upstream or "",
             )
-            kafka = None
-            if upstream:
-                kafka = KafkaStage(upstream, (source, target), PARTITIONS), self._arguments.log_dir
-            return try_out(task, script, what, kafka=kafka), [source, target]
+            return try_out(task, script, what), [source, target]
