@@ -131,8 +131,8 @@ class Runs:
     def _verdict(self, script: Script, what: str) -> Verdict:
         judged, topics = self._judged(script, what)
         save_trace(judged, self._arguments.traces, what.replace(" ", "-"))
-        found = verdict(judged, topics)
-        return found._replace(why=f"{script.name}: {found.why}") if found.why else found
+        measured = verdict(judged, topics)
+        return measured._replace(why=f"{script.name}: {measured.why}") if measured.why else measured
 
     def _judged(self, script: Script, what: str) -> tuple[Judged, list[str]]:
         """With the topics of input and output, whose names no other run has."""
