@@ -160,7 +160,8 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
     module.add_arguments(parser)
-    # Words before and after an option belong together, but not with subcommands or a command after "--".
+    # Positional arguments may stand on both sides of an option. argparse cannot do that with subcommands, or with a
+    # command after "--".
     apart = parser._subparsers or "--" in arguments
     parsed = (parser.parse_args if apart else parser.parse_intermixed_args)(arguments)
 

@@ -170,7 +170,7 @@ class Broker:
         }
         lost = self.directory.lost(held, never_compacted)
         lost_data.report(lost, self.log_dir, self.settings)
-        missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
+        missing = {loss.directory for loss in lost} - {self.directory.partition_path(*key) for key in self._stored}
         for key in held:
             if self.directory.partition_path(*key) in missing:
                 self.directory.forget(*key)  # otherwise it would be logged again until the partition is written to
@@ -263,8 +263,8 @@ class Broker:
         both = (name for name in changed if name in before.topics and name in image.topics)
         replaced = tuple(name for name in both if before.topics[name].topic_id != image.topics[name].topic_id)
         if replaced:
-            left = {name: topic for name, topic in before.topics.items() if name not in replaced}
-            await self._follow(replace(before, topics=left), replaced)
+            kept = {name: topic for name, topic in before.topics.items() if name not in replaced}
+            await self._follow(replace(before, topics=kept), replaced)
             before = self.image
         made = await self._new_partitions(image, changed)
         self.image = image
@@ -273,8 +273,8 @@ class Broker:
             topic for name in changed if name not in image.topics and (topic := before.topics.get(name)) is not None
         ]
         for topic in gone:
-            found = (self._partitions.pop((topic.name, index), None) for index in range(len(topic.partitions)))
-            self._doomed.extend(partition for partition in found if partition is not None)
+            removed = (self._partitions.pop((topic.name, index), None) for index in range(len(topic.partitions)))
+            self._doomed.extend(partition for partition in removed if partition is not None)
         if self._started:
             self._heartbeat.start()
         if image.broker_configs is not before.broker_configs:
@@ -466,7 +466,7 @@ class Broker:
         """(broker, host, port) of all brokers for this client: a broker that listens on every address under the name or
         address that the client used, this broker under its advertised listener."""
         own = self.listeners.get(connection.local_port) if self.listeners else None
-        found = []
+        addresses = []
         for broker in self.image.brokers.values():
             host, port = own if own is not None and broker.node_id == self.node_id else (broker.host, broker.port)
             if host in _WILDCARDS:
@@ -474,8 +474,8 @@ class Broker:
                 host = connection.server_name or (
                     local if self.name_for is None else self.name_for(connection.client_host, local)
                 )
-            found.append((broker, host, port))
-        return found
+            addresses.append((broker, host, port))
+        return addresses
 
     def create_topics(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         """Have the controller create topics with the broker's defaults; resolves with those it refused."""

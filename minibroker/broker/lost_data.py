@@ -17,11 +17,11 @@ REFUSE = "minibroker.refuse.lost.data"
 def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
     """Log each loss in one line. Raises ApiError KAFKA_STORAGE_ERROR if the settings forbid a start on it, or the
     directory is not usable at all."""
-    for one in lost:
-        log.warning("%s in %s: %s", "missing file" if one.rebuilt else "lost data", where, one.explained)
-        if not one.usable:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {one}")
-    lost = [one for one in lost if not one.rebuilt]
+    for loss in lost:
+        log.warning("%s in %s: %s", "missing file" if loss.rebuilt else "lost data", where, loss.explained)
+        if not loss.usable:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {loss}")
+    lost = [loss for loss in lost if not loss.rebuilt]
     if lost and settings.get_boolean(REFUSE):
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ApiError(

@@ -23,7 +23,7 @@ LIST_OFFSETS_VERSION: Final = 10
 _LATEST, _EARLIEST = -1, -2
 
 Key = tuple[bytes, int]
-_Asked = tuple[int, int, int, int]
+_Position = tuple[int, int, int, int]
 
 
 class ReplicaFetcher:
@@ -87,25 +87,25 @@ class ReplicaFetcher:
     async def _fetch(self, run: int) -> None:
         broker, settings = self._broker, self._broker.settings
         session_id = epoch = 0
-        asked: dict[Key, _Asked] = {}
+        in_session: dict[Key, _Position] = {}
         while run == self._run:
             await self._wait_for_syncs(run)
             if run != self._run:
                 return
-            request = self._request(session_id, epoch, asked)
+            request = self._request(session_id, epoch, in_session)
             try:
                 response = await call(broker.transport, self._leader_id, request, FETCH_VERSION, FetchResponse)
             except ApiError as error:
                 log.info("broker %d cannot fetch from %d: %s", broker.node_id, self._leader_id, error)
                 await sleep(broker.timers, settings.get_int("replica.fetch.backoff.ms"))
                 session_id = epoch = 0
-                asked.clear()
+                in_session.clear()
                 continue
             if run != self._run:
                 return
             if response.error_code != ErrorCode.NONE:
                 session_id = epoch = 0
-                asked.clear()
+                in_session.clear()
                 continue
             session_id, epoch = response.session_id, epoch + 1
             for topic in response.responses:
@@ -126,7 +126,7 @@ class ReplicaFetcher:
                     return
                 self._pause(key)
 
-    def _request(self, session_id: int, epoch: int, asked: dict[Key, _Asked]) -> FetchRequest:
+    def _request(self, session_id: int, epoch: int, in_session: dict[Key, _Position]) -> FetchRequest:
         settings = self._broker.settings
         topics: dict[bytes, list[FetchRequest.FetchPartition]] = {}
         for key, partition in self._active().items():
@@ -136,9 +136,9 @@ class ReplicaFetcher:
                 partition.latest_epoch,
                 partition.leader_epoch,
             )
-            if asked.get(key) == wanted:
+            if in_session.get(key) == wanted:
                 continue
-            asked[key] = wanted
+            in_session[key] = wanted
             topics.setdefault(key[0], []).append(
                 FetchRequest.FetchPartition(
                     partition=key[1],
@@ -234,10 +234,10 @@ class ReplicaFetcher:
             LIST_OFFSETS_VERSION,
             ListOffsetsResponse,
         )
-        found = response.topics[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
-            raise ApiError(ErrorCode(found.error_code), f"{partition}: no offset from broker {self._leader_id}")
-        return found.offset
+        answered = response.topics[0].partitions[0]
+        if answered.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(answered.error_code), f"{partition}: no offset from broker {self._leader_id}")
+        return answered.offset
 
     def _pause(self, key: Key) -> None:
         """Pause one partition; the others are still fetched."""

@@ -156,8 +156,8 @@ class _Sent(TappedRequest):
         self._bytes: bytes | None = None
 
     @property
-    def asked(self) -> int:
-        """Node id of the one it is sent to; -1 for the controller."""
+    def receiver(self) -> int:
+        """Node id of the broker that the request is for; -1 for the controller."""
         return self._line.node_id
 
     @property

@@ -58,7 +58,7 @@ def validate_client_metrics(
 
 
 def refusal_of_match(text: str, pace: Pace = UNHURRIED) -> ConfigError | None:
-    """Why Kafka takes no such value of `match`; None for one that it takes. Some 10 µs a character and less."""
+    """The error with which Kafka refuses this value of `match`; None for a valid one. Up to 10 µs a character."""
     try:
         parts = CLIENT_METRICS_KEYS["match"].parse(text)
         for part in parts if isinstance(parts, tuple) else ():

@@ -140,8 +140,8 @@ class ExchangeCommands:
         recorder = self.tap.recorder
         if recorder is None:
             return []
-        found = [r for r in recorder.last if not after or r.number > after]
-        shown = sorted(found, key=lambda r: r.number) if after else found
+        newer = [r for r in recorder.last if not after or r.number > after]
+        shown = sorted(newer, key=lambda r: r.number) if after else newer
         return [{**r.to_json(), **(r.frames() if frames else {})} for r in shown[-max(count, 0) :]]
 
     def _requests(self, *, api: str | None = None, client_id: str | None = None) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ class TransactionService:
         loaded."""
         if self.host.loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "part of the transaction state is being loaded")
-        return [found for _, shard in self.host.shards() for found in shard.entries.items()]
+        return [entry for _, shard in self.host.shards() for entry in shard.entries.items()]
 
     @property
     def is_new(self) -> bool:

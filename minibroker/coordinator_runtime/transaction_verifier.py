@@ -78,7 +78,7 @@ _COORDINATOR_UNREACHABLE: Final = frozenset(
 )
 
 
-class _Asked:
+class _Verification:
     """One transaction whose verification is queued or in flight."""
 
     __slots__ = ("answer", "operation", "transaction")
@@ -100,15 +100,15 @@ class TransactionVerifier:
         self._broker = broker
         self._transactions = transactions
         self._busy: set[int] = set()
-        self._waiting: dict[int, dict[str, _Asked]] = {}
+        self._waiting: dict[int, dict[str, _Verification]] = {}
         self._closed = False
 
     def close(self) -> None:
         """Answer NETWORK_EXCEPTION to all callers whose request was not sent yet."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
-        for asked in [a for node in waiting.values() for a in node.values()]:
-            asked.fail(ErrorCode.NETWORK_EXCEPTION)
+        for verification in [v for node in waiting.values() for v in node.values()]:
+            verification.fail(ErrorCode.NETWORK_EXCEPTION)
 
     # -- for Produce and TxnOffsetCommit ---------------------------------------------------------------------------
 
@@ -149,11 +149,11 @@ class TransactionVerifier:
     ) -> Deferred[ErrorCode]:
         """For TxnOffsetCommit in `api_version`, about the group's partition of ``__consumer_offsets``."""
         operation = SupportedOperation.of_txn_offset_commit(api_version)
-        asked = self.ask(Write(transactional_id, producer_id, producer_epoch, [partition]), operation)
-        if asked.done:
-            return resolved(asked.result().get(partition, ErrorCode.NONE))
+        verification = self.ask(Write(transactional_id, producer_id, producer_epoch, [partition]), operation)
+        if verification.done:
+            return resolved(verification.result().get(partition, ErrorCode.NONE))
         answer: Deferred[ErrorCode] = Deferred()
-        asked.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
+        verification.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
         return answer
 
     async def code_of_timed_out(
@@ -194,10 +194,10 @@ class TransactionVerifier:
         except ApiError:
             return False
         codes = [
-            one.partition_error_code
+            partition.partition_error_code
             for result in response.results_by_transaction
             for topic in result.topic_results
-            for one in topic.results_by_partition
+            for partition in topic.results_by_partition
         ]
         return codes == [TIMED_OUT_FOR_LEADERS]
 
@@ -218,19 +218,21 @@ class TransactionVerifier:
         """Partition → the coordinator's error code, with fenced epochs as INVALID_PRODUCER_EPOCH."""
         node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, write.transactional_id)
         if node_id == self._broker.node_id and operation is not SupportedOperation.ADD_PARTITION and not self._busy:
-            found = self._look_up_here(write)
-            if found is not None:
-                return resolved(found)
-        asked = _Asked(write.message(verify_only=operation is not SupportedOperation.ADD_PARTITION), operation)
+            codes = self._look_up_here(write)
+            if codes is not None:
+                return resolved(codes)
+        verification = _Verification(
+            write.message(verify_only=operation is not SupportedOperation.ADD_PARTITION), operation
+        )
         if node_id is None:
-            asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            verification.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif self._closed:
-            asked.fail(ErrorCode.NETWORK_EXCEPTION)
+            verification.fail(ErrorCode.NETWORK_EXCEPTION)
         elif node_id in self._busy:
-            self._queue(node_id, asked)
+            self._queue(node_id, verification)
         else:
-            self._send(node_id, {write.transactional_id: asked})
-        return asked.answer
+            self._send(node_id, {write.transactional_id: verification})
+        return verification.answer
 
     def _look_up_here(self, write: Write) -> Codes | None:
         """The answer of this broker's own coordinator if it agrees. It saves the request, which is half the cost of a
@@ -245,26 +247,26 @@ class TransactionVerifier:
             return None
         return None if any(codes.values()) else codes
 
-    def _queue(self, node_id: int, asked: _Asked) -> None:
+    def _queue(self, node_id: int, verification: _Verification) -> None:
         """One entry per transactional id: a newer request of an epoch displaces the older one, a lower epoch fails."""
         waiting = self._waiting.setdefault(node_id, {})
-        transaction = asked.transaction
+        transaction = verification.transaction
         queued = waiting.get(transaction.transactional_id)
         if queued is not None and queued.transaction.producer_epoch > transaction.producer_epoch:
-            asked.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
+            verification.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
             return
-        waiting[transaction.transactional_id] = asked
+        waiting[transaction.transactional_id] = verification
         if queued is not None:
             same_epoch = queued.transaction.producer_epoch == transaction.producer_epoch
             queued.fail(ErrorCode.NETWORK_EXCEPTION if same_epoch else ErrorCode.INVALID_PRODUCER_EPOCH)
 
-    def _send(self, node_id: int, batch: dict[str, _Asked]) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch.values()])
+    def _send(self, node_id: int, batch: dict[str, _Verification]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[verification.transaction for verification in batch.values()])
         self._busy.add(node_id)
         answer = self._broker.transport.send(node_id, request, ADD_PARTITIONS_VERSION)
         answer.then(lambda done: self._answered(node_id, batch, done))
 
-    def _answered(self, node_id: int, batch: dict[str, _Asked], answer: Deferred[Response]) -> None:
+    def _answered(self, node_id: int, batch: dict[str, _Verification], answer: Deferred[Response]) -> None:
         self._busy.discard(node_id)
         following = self._waiting.pop(node_id, None)
         if following:
@@ -274,26 +276,28 @@ class TransactionVerifier:
         except Exception as error:  # every caller gets an answer
             log.warning("the transaction coordinator on broker %d did not answer: %s", node_id, error)
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-            for asked in batch.values():
-                asked.fail(_failed_call(code))
+            for verification in batch.values():
+                verification.fail(_failed_call(code))
             return
         assert isinstance(response, AddPartitionsToTxnResponse)
         if response.error_code != ErrorCode.NONE:
-            for asked in batch.values():
-                asked.fail(_failed_call(ErrorCode(response.error_code)))
+            for verification in batch.values():
+                verification.fail(_failed_call(ErrorCode(response.error_code)))
             return
         for result in response.results_by_transaction:
-            asked_for = batch.pop(result.transactional_id, None)
-            if asked_for is not None:
-                asked_for.answer.resolve(
+            answered = batch.pop(result.transactional_id, None)
+            if answered is not None:
+                answered.answer.resolve(
                     {
-                        (topic.name, one.partition_index): _code(one.partition_error_code, asked_for.operation)
+                        (topic.name, partition.partition_index): _code(
+                            partition.partition_error_code, answered.operation
+                        )
                         for topic in result.topic_results
-                        for one in topic.results_by_partition
+                        for partition in topic.results_by_partition
                     }
                 )
-        for asked in batch.values():
-            asked.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+        for verification in batch.values():
+            verification.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _failed_call(code: ErrorCode) -> ErrorCode:

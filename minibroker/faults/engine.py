@@ -71,7 +71,9 @@ class SetRule:
             return False
         self.fired += 1
         context = tapped.context
-        self.hits.append(Hit(tapped.api.name, tapped.version, context.client_id, tapped.correlation_id, tapped.asked))
+        self.hits.append(
+            Hit(tapped.api.name, tapped.version, context.client_id, tapped.correlation_id, tapped.receiver)
+        )
         due = [w for w in self._waiting if w[0] <= self.fired]
         self._waiting = [w for w in self._waiting if w[0] > self.fired]
         for _, waiter in due:

@@ -59,7 +59,7 @@ class Match:
             return False
         if self.client_id is not None and not fnmatchcase(tapped.context.client_id or "", self.client_id):
             return False
-        return self.broker is None or tapped.asked == self.broker
+        return self.broker is None or tapped.receiver == self.broker
 
     def fits(self, facts: Facts) -> bool:
         """Whether what the request is about fits."""

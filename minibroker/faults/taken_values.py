@@ -46,13 +46,13 @@ def filled(value: object, values: Mapping[str, Any]) -> Any:
 def values_of(tapped: TappedRequest, cluster: Cluster) -> dict[str, Any]:
     """What a request names, and the brokers."""
     facts = facts_of(tapped.request, tapped.context.broker.image.topic_names.get)
-    taken: dict[str, Any] = {"broker": tapped.asked}
+    taken: dict[str, Any] = {"broker": tapped.receiver}
     for name, index in facts.partitions[:1]:
         taken |= {"topic": name} | ({"partition": index} if index >= 0 else {})
     producers = [producer.producer_id for producer in facts.producers]
     named = (("group", facts.groups), ("transactional_id", facts.transactional_ids), ("producer_id", producers))
     taken |= {name: values[0] for name, values in named if values}
-    others = [node for node in sorted(cluster.brokers) if node != tapped.asked]
+    others = [node for node in sorted(cluster.brokers) if node != tapped.receiver]
     if others:
-        taken["other_broker"] = next((node for node in others if node > tapped.asked), others[0])
+        taken["other_broker"] = next((node for node in others if node > tapped.receiver), others[0])
     return taken

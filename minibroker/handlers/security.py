@@ -23,7 +23,7 @@ _Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsRes
 def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
     """SaslHandshake v0-1: the mechanism for what follows; UNSUPPORTED_SASL_MECHANISM ends the connection.
 
-    ILLEGAL_SASL_STATE without authentication on the listener, or after it.
+    ILLEGAL_SASL_STATE on a listener without SASL, and once the client is authenticated.
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not SaslState.HANDSHAKE:
@@ -38,7 +38,7 @@ def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.Sa
 def sasl_authenticate(ctx: RequestContext, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     """SaslAuthenticate v0-2: the mechanism's next token; SASL_AUTHENTICATION_FAILED ends the connection.
 
-    ILLEGAL_SASL_STATE without authentication on the listener, or after it.
+    ILLEGAL_SASL_STATE on a listener without SASL, and once the client is authenticated.
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not SaslState.AUTHENTICATE:

@@ -44,13 +44,13 @@ class ConnectionLimit:
             return True
 
     def waits(self, connection: Any) -> None:
-        """For its next request."""
+        """The connection waits for its next request."""
         with self._lock:
             if connection in self._open:
                 self._waiting.setdefault(connection)
 
     def serves(self, connection: Any) -> None:
-        """It is served: it has shown the token, where there is one."""
+        """The connection has sent a request with the token, if one is needed, and is served."""
         with self._lock:
             self._waiting.pop(connection, None)
 

@@ -86,8 +86,8 @@ class LogFlush:
     def configure(self) -> None:
         """The log's configuration changed."""
         config = self._log.config
-        asked = config.flush_messages < INT64_MAX or config.flush_ms < INT64_MAX
-        self.active = asked and self._log.disk.durable
+        wanted = config.flush_messages < INT64_MAX or config.flush_ms < INT64_MAX
+        self.active = wanted and self._log.disk.durable
 
     def stop(self) -> None:
         """The owner closes the log: start no more syncs. The owner of `failed` answers the waiting requests."""

@@ -27,8 +27,8 @@ class TappedRequest:
         self.request = request
 
     @property
-    def asked(self) -> int:
-        """Node id of the broker that is asked."""
+    def receiver(self) -> int:
+        """Node id of the broker that the request is for."""
         return self.context.broker.node_id
 
     @property

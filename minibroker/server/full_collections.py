@@ -21,8 +21,8 @@ from minibroker.kernel.garbage import without_full_collections
 LOOK_SECONDS: Final = 10.0
 WORTH: Final = 50_000
 MOST: Final = 150_000
-"""Blocks of memory (sys.getallocatedblocks) by which the process has grown since the last collection: from the first on
-there is one, from the second on it would take too long, and the new objects are kept out unseen."""
+"""Growth of the process since the last collection, in blocks of memory (sys.getallocatedblocks). From WORTH on a full
+collection runs; from MOST on it would block the loop for too long, and the new objects are frozen instead."""
 
 
 class FullCollections:

@@ -134,7 +134,7 @@ def test_a_client_gets_over_what_happens_to_a_broker(
     assert story.moved == (not change.blocked)
     assert seen.errors <= may_be_told(target, change)
     if story.moved and change.name != "move, after":
-        assert any(e["outcome"] == "answered" and e["broker"] != story.asked for e in seen.exchanges)
+        assert any(e["outcome"] == "answered" and e["broker"] != story.serving_node for e in seen.exchanges)
     if target.story == "transaction":
         assert seen.values == [b"1", b"2", b"3"]
         # The coordinator that takes over sends the markers once more when it does not know that they were written.

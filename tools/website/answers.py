@@ -133,7 +133,7 @@ def _table(scenario: Scenario) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name, _ in columns)
     order = range(len(columns))
     lines = [
-        f"<tr><td>{escape(_asked(step))}</td>{''.join(_cell(columns, column, place) for column in order)}</tr>"
+        f"<tr><td>{escape(_request_text(step))}</td>{''.join(_cell(columns, column, place) for column in order)}</tr>"
         for place, step in enumerate(steps)
         if any(answers[place] for _, answers in columns)
     ]
@@ -146,7 +146,7 @@ def _cell(columns: list[tuple[str, list[str]]], column: int, place: int) -> str:
     return f"<td>{'' if same else escape(text)}</td>"
 
 
-def _asked(step: Step) -> str:
+def _request_text(step: Step) -> str:
     request = dict(_leaves(step.get("req") or {}))
     words = [f"{name}={value}" for name, value in request.items() if name.rpartition(".")[2] in _TOLD]
     return " ".join([str(step.get("call")), *words])

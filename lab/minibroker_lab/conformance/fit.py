@@ -26,7 +26,7 @@ class Fits:
         self._wanted = wanted
         self._held = held
         self._settled = not any(result.outcome in BAD for result in results)
-        self._known = {_asked(result.scenario, held): result.outcome for result in results}
+        self._known = {_key_of(result.scenario, held): result.outcome for result in results}
 
     def questions(self) -> list[Question]:
         """Those that are open, each once; none where everything is answered as by the release that was asked for."""
@@ -35,19 +35,20 @@ class Fits:
             return []
         for expectation, scenarios in self._wanted.items():
             for scenario in scenarios:
-                key = _asked(scenario, expectation)
+                key = _key_of(scenario, expectation)
                 if key not in self._known:
                     questions.setdefault(key, Question(scenario, expectation))
         return list(questions.values())
 
     def answer(self, question: Question, result: Result) -> None:
-        self._known[_asked(question.scenario, question.expectation)] = result.outcome
+        self._known[_key_of(question.scenario, question.expectation)] = result.outcome
 
     @property
     def differ(self) -> bool:
         """Whether these scenarios can tell the releases apart."""
         return (
-            len({frozenset(_asked(scenario, release) for scenario in own) for release, own in self._wanted.items()}) > 1
+            len({frozenset(_key_of(scenario, release) for scenario in own) for release, own in self._wanted.items()})
+            > 1
         )
 
     def best_first(self) -> list[Fit]:
@@ -56,13 +57,13 @@ class Fits:
         for expectation, scenarios in self._wanted.items():
             if self._settled and expectation != self._held:
                 continue
-            outcomes = [self._known.get(_asked(scenario, expectation)) for scenario in scenarios]
+            outcomes = [self._known.get(_key_of(scenario, expectation)) for scenario in scenarios]
             passed = outcomes.count(Status.PASSED)
             fits.append(Fit(expectation, passed, passed + sum(outcome in BAD for outcome in outcomes)))
         return sorted(fits, key=lambda fit: fit.of - fit.passed)
 
 
-def _asked(scenario: Scenario, expectation: str) -> Hashable:
+def _key_of(scenario: Scenario, expectation: str) -> Hashable:
     """The same for releases that expect the same answers."""
     steps = every_step((*scenario.before, *scenario.steps, *scenario.after))
     return scenario.name, repr([step.expected(expectation) for step in steps])

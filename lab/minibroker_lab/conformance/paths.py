@@ -29,22 +29,22 @@ def lookup(response: Any, path: str, variables: Mapping[str, Any]) -> Any:
         value = lookup(response, path[1:], variables)
         return len(value) if isinstance(value, list | str | dict) and value != ABSENT else value
     full = "recordsFull" in path
-    here = response
+    value = response
     for part in _PART.finditer(path.replace("recordsFull", "records")):
-        if isinstance(here, ReceivedRecords):
-            here = plain(here, full=full)
+        if isinstance(value, ReceivedRecords):
+            value = plain(value, full=full)
         if part["anywhere"]:
-            hits = _anywhere(here, part["anywhere"])
+            hits = _anywhere(value, part["anywhere"])
             if len(hits) > 1:
                 return plain(hits, full=full)
-            here = hits[0] if hits else ABSENT
+            value = hits[0] if hits else ABSENT
         elif part["field"]:
-            here = here.get(part["field"], ABSENT) if isinstance(here, dict) else ABSENT
+            value = value.get(part["field"], ABSENT) if isinstance(value, dict) else ABSENT
         else:
-            here = _select(here, part["select"], variables)
-        if here is ABSENT:
+            value = _select(value, part["select"], variables)
+        if value is ABSENT:
             return ABSENT
-    return plain(here, full=full)
+    return plain(value, full=full)
 
 
 def _select(items: Any, selector: str, variables: Mapping[str, Any]) -> Any:

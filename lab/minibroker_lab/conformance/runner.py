@@ -116,7 +116,7 @@ class ScenarioRun:
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
     _pending: dict[str, _Ticket] = field(default_factory=dict)
     _where: str = ""
-    _found: list[tuple[str, Breach | None]] = field(default_factory=list)
+    _mismatches: list[tuple[str, Breach | None]] = field(default_factory=list)
     _produced: set[str] = field(default_factory=set)
     _written: set[str] = field(default_factory=set)
     _neighbours: bool = False
@@ -149,28 +149,28 @@ class ScenarioRun:
             self._neighbours = True
             self._run_steps(scenario.after, "after.")
         except ScenarioError as exc:
-            self._found.append((f"{self._where}: scenario error: {exc}".removeprefix(": "), None))
+            self._mismatches.append((f"{self._where}: scenario error: {exc}".removeprefix(": "), None))
         except SetUpFailed as exc:
-            self._found = [(str(exc), exc.breach)]
+            self._mismatches = [(str(exc), exc.breach)]
             self.stopped_by = exc.cause
         except Differs as exc:
-            self._found.append((str(exc), exc.breach))
+            self._mismatches.append((str(exc), exc.breach))
         except ScenarioFailed as exc:
-            self._found.append((str(exc), RECOVERY))
+            self._mismatches.append((str(exc), RECOVERY))
         finally:
             self._tear_down()
         return self._verdict()
 
     def _verdict(self) -> str | None:
         """The heaviest difference, with `keep_going` all of them. What is wrong with the scenario goes before."""
-        if not self._found:
+        if not self._mismatches:
             return None
-        wrong = [text for text, breach in self._found if breach is None]
+        wrong = [text for text, breach in self._mismatches if breach is None]
         if not wrong:
-            self.breach = heaviest(breach for _, breach in self._found if breach)
+            self.breach = heaviest(breach for _, breach in self._mismatches if breach)
         if self.options.keep_going:
-            return "\n     ".join(text for text, _ in self._found)
-        return wrong[0] if wrong else next(text for text, breach in self._found if breach is self.breach)
+            return "\n     ".join(text for text, _ in self._mismatches)
+        return wrong[0] if wrong else next(text for text, breach in self._mismatches if breach is self.breach)
 
     def _make_topics(self) -> None:
         topics = self.scenario.topics
@@ -529,4 +529,4 @@ class ScenarioRun:
         if step.set_up:
             self.noted += [f"in the set-up, {self._where}: {text}" for text, _ in differences]
         else:
-            self._found += [(f"{self._where}: {text}", its) for text, its in differences]
+            self._mismatches += [(f"{self._where}: {text}", its) for text, its in differences]

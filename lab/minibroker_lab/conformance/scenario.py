@@ -413,9 +413,9 @@ def _only_prepares(step: Step) -> bool:
 
 
 def _with_dispensable(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """With the steps marked that look at a state: those of the set-up, and behind other steps that are the subject.
+    """The steps, with those marked that only look at a state: in the set-up, and behind steps that are the subject.
 
-    Not where nothing else tells that a transaction waits for its markers, or that its time is over.
+    None is marked where only such a look shows that a transaction waits for its markers or has timed out.
     """
     apis = {step.api for step in every_step(steps) if not step.set_up and step.kind == "call"} - {_STATES}
     return _marked(steps, "")[0] if apis and not any(map(_must_look, every_step(steps))) else steps

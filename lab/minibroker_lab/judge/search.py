@@ -164,7 +164,7 @@ def _with(script: Script, steps: list[Step]) -> Script:
 
 
 def contains(script: Script, known: Script) -> bool:
-    """Whether `script` contains all faults of `known`, each as often, at any request."""
+    """Whether `script` has every fault of `known`, each at least as often, whichever requests they meet."""
     return Counter(map(_kind, known.steps)) <= Counter(map(_kind, script.steps))
 
 

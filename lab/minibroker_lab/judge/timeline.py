@@ -48,7 +48,7 @@ def ticks(length: int) -> list[int]:
 
 
 def timeline(run: JudgedRun, first: Exchange | None) -> str:
-    """HTML: every exchange from left to right by the time at which it came. first: the first violating one."""
+    """HTML of a time axis with every exchange. first: the first violating one, which is marked."""
     exchanges = run.exchanges
     if not exchanges:
         return ""

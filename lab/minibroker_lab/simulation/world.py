@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from minibroker.trace.recorder import Recorder
 
 QUIET_MS = 60_000.0
-"""How long the clients have, once all is whole, to come to an end."""
+"""Milliseconds in which every client must finish after all failures are over."""
 
 
 class Coverage(Protocol):

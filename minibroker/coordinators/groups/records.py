@@ -44,7 +44,7 @@ _TYPES: dict[int, tuple[type[Data], type[Data]]] = {
 # Version 3 is what Kafka writes of a classic group; 4, the flexible one, it only reads.
 _GROUP_METADATA_VERSION = 3
 _OFFSET_COMMIT_VERSION = 4
-# The only version that can tell an expiry of the offset's own.
+# The only version that has an expiry time for each offset.
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 
 

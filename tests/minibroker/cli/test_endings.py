@@ -243,7 +243,7 @@ def test_a_signal_is_one_line_and_nothing_is_left(
     assert started.end() == (status if case.own is None else case.own), started.said
     if case.own is None:
         assert_one_line(started, line)
-    assert started.left() == []
+    assert started.leftovers() == []
     assert {topic for topic in topics_of(world.bootstrap) if topic.startswith("mb-")} == set()
 
 
@@ -278,7 +278,7 @@ def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) 
     assert started.end() == BROKEN_PIPE, started.said
     assert "Traceback" not in started.said
     assert "Broken pipe" not in started.said
-    assert started.left() == []
+    assert started.leftovers() == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
@@ -290,7 +290,7 @@ def test_a_stdout_that_takes_nothing_is_one_line(name: str, world: World, tmp_pa
     case.while_speaking(world, started)
     assert started.end() == FULL, started.said
     assert_one_line(started, "minibroker: cannot write to stdout: No space left on device")
-    assert started.left() == []
+    assert started.leftovers() == []
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -91,7 +91,7 @@ class Fetches:
 
     def serve(self, tapped: TappedRequest) -> Deferred[Any]:
         if tapped.api.name == "Fetch":
-            self.seen.add((tapped.request.replica_state.replica_id, tapped.asked))
+            self.seen.add((tapped.request.replica_state.replica_id, tapped.receiver))
         return tapped.apply()
 
 

@@ -277,7 +277,7 @@ def test_a_record_of_the_reign_before_changes_nothing_in_this_one() -> None:
     story = Story()
     story.elect()
     answer = story.execute("a")
-    story.one.told(leader_epoch=6)
+    story.one.decide(leader_epoch=6)
     story.elect(6)
     story.replicate(1)
     assert refused(answer) == ErrorCode.NOT_COORDINATOR
@@ -289,7 +289,7 @@ def test_a_record_of_the_reign_before_changes_nothing_in_this_one() -> None:
 def test_an_append_of_an_earlier_reign_is_refused() -> None:
     story = Story()
     story.elect()
-    story.one.told(leader_epoch=6)
+    story.one.decide(leader_epoch=6)
     assert refused(story.execute("a")) == ErrorCode.NOT_COORDINATOR
     assert story.one.partition.log_end_offset == 0
 
@@ -394,7 +394,7 @@ def test_a_partition_that_cannot_be_read_stays_in_loading(monkeypatch: pytest.Mo
 
 def test_a_partition_that_was_never_written_is_ready_at_once() -> None:
     story = Story(leader=FOLLOWER)
-    story.one.told(leader=1, leader_epoch=6)
+    story.one.decide(leader=1, leader_epoch=6)
     story.elect(6)
     assert story.host.shard(0).is_loaded
     assert story.one.disk.list() == []

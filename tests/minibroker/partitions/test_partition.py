@@ -123,7 +123,7 @@ def test_an_answer_of_an_older_partition_epoch_changes_nothing() -> None:
     story = OnePartition(isr=(1, 2))
     story.write()
     story.fetch(b2=10, b3=10)
-    story.told(isr=(1,))
+    story.decide(isr=(1,))
     story.partition.in_sync_answered((1, 2, 3), partition_epoch=2)
     assert (story.partition.isr, story.partition.partition_epoch) == ((1,), 2)
     assert story.partition.in_sync is not None
@@ -132,7 +132,7 @@ def test_an_answer_of_an_older_partition_epoch_changes_nothing() -> None:
 
 def test_an_answer_after_the_reign_changes_nothing() -> None:
     story = OnePartition(isr=(1, 2))
-    story.told(leader=FOLLOWER, leader_epoch=6)
+    story.decide(leader=FOLLOWER, leader_epoch=6)
     story.partition.in_sync_answered((1, 2, 3), partition_epoch=9)
     assert (story.partition.isr, story.partition.partition_epoch) == ((1, 2), 2)
 
@@ -153,7 +153,7 @@ def test_a_lagging_follower_is_proposed_away_and_the_high_watermark_moves_when_t
 def test_a_follower_joins_only_past_the_start_of_the_leaders_epoch() -> None:
     story = OnePartition(isr=(1,), leader=FOLLOWER, config=LogConfig(min_insync_replicas=1))
     story.partition.replicate(build_batch([Record(0, 0, None, b"v")]), high_watermark=0, log_start_offset=0)
-    story.told(leader=LEADER, leader_epoch=6)
+    story.decide(leader=LEADER, leader_epoch=6)
     story.rules.absent = {2}
     assert not story.partition.lags_behind_epoch
     story.fetch(b3=0)
@@ -174,7 +174,7 @@ def test_who_waits_for_a_leader_that_resigns_is_told(change: dict[str, int], exp
     story.write()
     waiting, woken = story.partition.when_high_watermark(10), []
     story.partition.watch(lambda: woken.append(1))
-    assert story.told(**change)
+    assert story.decide(**change)
     assert (waiting.done, code(waiting), len(woken)) == (True, expected, 1)
     assert story.partition.in_sync is None
     with pytest.raises(ApiError) as caught:
@@ -187,7 +187,7 @@ def test_a_new_epoch_of_the_same_leader_keeps_who_waits_and_asks_followers_anew(
     story.write()
     story.fetch(b2=10, b3=5)
     waiting = story.partition.when_high_watermark(10)
-    assert story.told(leader_epoch=6)
+    assert story.decide(leader_epoch=6)
     assert not waiting.done
     assert story.partition.in_sync is not None
     assert [follower.end_offset for follower in story.partition.in_sync.followers.values()] == [-1, -1]
@@ -350,7 +350,7 @@ def test_a_log_that_is_opened_by_its_only_leader_is_committed_to_its_end() -> No
 def test_a_new_epoch_is_written_when_it_begins() -> None:
     story = OnePartition()
     story.write()
-    story.told(leader_epoch=6)
+    story.decide(leader_epoch=6)
     assert story.partition.log.leader_epochs.entries == [(5, 0), (6, 10)]
     assert story.partition.latest_epoch == 6  # as in Kafka's LeaderEpochFileCache, before any record of it
 
@@ -371,16 +371,16 @@ def test_a_reassignment_under_the_same_leader() -> None:
     story.write()
     story.fetch(b2=10, b3=10)
     assert story.rules.proposed == [{1, 2, 3}]
-    assert not story.told(replicas=(1, 2, 4), isr=(1, 2))  # the same leader and epoch
+    assert not story.decide(replicas=(1, 2, 4), isr=(1, 2))  # the same leader and epoch
     in_sync = story.partition.in_sync
     assert in_sync is not None
     assert (set(in_sync.followers), in_sync.proposed) == ({2, 4}, None)
     story.fetch(b4=10)
     assert story.rules.proposed[-1] == {1, 2, 4}
     story.write()
-    assert not story.told(replicas=(1,), isr=(1,))
+    assert not story.decide(replicas=(1,), isr=(1,))
     assert (story.partition.in_sync, story.partition.high_watermark) == (None, 20)
-    assert not story.told(replicas=(1, 2), isr=(1,))
+    assert not story.decide(replicas=(1, 2), isr=(1,))
     assert story.partition.in_sync is not None
 
 

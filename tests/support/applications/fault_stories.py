@@ -103,7 +103,7 @@ class Story:
             return True
         return False
 
-    def _told(self, story: Callable[[], None]) -> None:
+    def _run_story(self, story: Callable[[], None]) -> None:
         try:
             story()
         except KafkaException as error:
@@ -283,7 +283,7 @@ class Cell(Story):
         times = None if row.blocked and target.api == "FindCoordinator" else 1
         self.fault = self.broker.faults.inject(target.api, row.make(target), client_id=self.client, times=times)
         with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(self._told, getattr(self, target.story))
+            done = pool.submit(self._run_story, getattr(self, target.story))
             self.fault.wait(1, SECONDS)
             if row.blocked:
                 seen.blocked = self._not_done(done)
@@ -370,7 +370,7 @@ class Changed(Story):
         super().__init__(broker, target)
         self.change = change
         self.moved = False
-        self.asked = 0
+        self.serving_node = 0
         self._armed = threading.Event()
 
     def warm_up(self) -> None:
@@ -383,12 +383,12 @@ class Changed(Story):
         seen, change, broker = self.seen, self.change, self.broker
         if self.target.story != "produce":
             self._fill()
-        self.asked = node_id = self._asked()
+        self.serving_node = node_id = self._find_serving_node()
         broker.control.record(_KEPT)
         if self.target.api != "Heartbeat":
             self._inject()
         with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(self._told, getattr(self, self.target.story))
+            done = pool.submit(self._run_story, getattr(self, self.target.story))
             try:
                 assert self._armed.wait(SECONDS)
                 self.fault.wait(1, SECONDS)
@@ -397,7 +397,7 @@ class Changed(Story):
                     self._undo(node_id)
                 done.result(2 * SECONDS)
             finally:
-                self.moved = self._asked() != node_id
+                self.moved = self._find_serving_node() != node_id
                 self._undo(node_id)
         seen.fired = self.fault.fired
         self.fault.remove()
@@ -411,7 +411,7 @@ class Changed(Story):
             self._inject()
 
     def _inject(self) -> None:
-        node_id = self._asked()
+        node_id = self._find_serving_node()
         operation, arguments = self._operation(node_id)
         action = Do(operation, arguments, when=self.change.when)
         self.fault = self.broker.faults.inject(self.target.api, action, client_id=self.client, broker=node_id)
@@ -437,7 +437,7 @@ class Changed(Story):
         key = {"transactional_id": self.name} if self.target.api in IN_TRANSACTION else {"group": self.group}
         return "move_coordinator", {**key, "to": to}
 
-    def _asked(self) -> int:
+    def _find_serving_node(self) -> int:
         """Node id of the broker that serves these requests."""
 
         def find(cluster: Any) -> int | None:

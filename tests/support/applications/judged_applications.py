@@ -88,13 +88,13 @@ def release(client: str) -> str:
     if client in PYTHON:
         return version(client)
     if client == JAVA:
-        return _found(r"<kafka\.version>(.+?)<", JVM_TIER / "pom.xml")
+        return _pinned(r"<kafka\.version>(.+?)<", JVM_TIER / "pom.xml")
     if client == NODE:
-        return _found(r'"kafkajs": "(.+?)"', TESTS / "node" / "package.json")
-    return _found(rf"\t{re.escape(GO[client])} v(\S+)", TESTS / "go" / "go.mod")
+        return _pinned(r'"kafkajs": "(.+?)"', TESTS / "node" / "package.json")
+    return _pinned(rf"\t{re.escape(GO[client])} v(\S+)", TESTS / "go" / "go.mod")
 
 
-def _found(pattern: str, file: Path) -> str:
+def _pinned(pattern: str, file: Path) -> str:
     match = re.search(pattern, file.read_text(encoding="utf-8"))
     if match is None:
         raise AssertionError(f"{file.name} does not say {pattern!r}")

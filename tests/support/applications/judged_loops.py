@@ -91,7 +91,7 @@ def find(argv: Sequence[str], mistake: str, directory: Path) -> None:
     """Assert that the judge finds this mistake in a loop, marks the exchange and names the mistake."""
     script, rule, api, said = MISTAKES[mistake]
     (report,) = reports(argv, directory, script)
-    assert (report["verdict"], {one["rule"] for one in report["broken"]}) == ("broken", {rule})
+    assert (report["verdict"], {promise["rule"] for promise in report["broken"]}) == ("broken", {rule})
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
     assert re.search(f" {api} v", marked)
     assert said in report["broken"][0]["message"]

@@ -36,7 +36,7 @@ class Members(GroupClient):
         return group
 
 
-def told(response: m.ConsumerGroupHeartbeatResponse) -> list[int] | None:
+def assigned_partitions(response: m.ConsumerGroupHeartbeatResponse) -> list[int] | None:
     """Partitions of the only topic assigned; None when the response says nothing."""
     if response.assignment is None:
         return None

@@ -43,7 +43,7 @@ class Rules:
 
 
 class OnePartition:
-    """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless told otherwise."""
+    """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless decide otherwise."""
 
     def __init__(
         self, config: LogConfig | None = None, *, disk: Disk | None = None, written: bool = False, **image: Any
@@ -77,7 +77,7 @@ class OnePartition:
         for name, offset in offsets.items():
             self.partition.follower_fetched(int(name[1:]), offset, 1)
 
-    def told(self, **changes: Any) -> bool:
+    def decide(self, **changes: Any) -> bool:
         """The controller says something new."""
         self.image = replace(self.image, partition_epoch=self.image.partition_epoch + 1, **changes)
         return self.partition.follow(self.image)

@@ -79,7 +79,7 @@ class Started:
             if self.process.stdout is not None:
                 self.process.stdout.close()
 
-    def left(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         """Processes and temporary files that are still there, after the time that a process may take to notice that its
         parent is gone (multiprocessing's resource tracker)."""
         deadline = time.monotonic() + SECONDS

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from member_client import Members, told
+from member_client import Members, assigned_partitions
 
 from minibroker.coordinators.groups.consumer import members
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
@@ -33,10 +33,10 @@ def pair(client: Members) -> tuple[list[int], list[int]]:
     """Members a and b, both in epoch 3, and what each owns."""
     client.enter("a")
     client.enter("b")
-    keeps = told(client.beat("a", 2, [0, 1, 2, 3]))
+    keeps = assigned_partitions(client.beat("a", 2, [0, 1, 2, 3]))
     assert keeps is not None
     assert client.beat("a", 2, keeps).member_epoch == 3
-    gets = told(client.beat("b", 3))
+    gets = assigned_partitions(client.beat("b", 3))
     assert gets is not None
     return keeps, gets
 
@@ -44,24 +44,24 @@ def pair(client: Members) -> tuple[list[int], list[int]]:
 def test_the_first_member_gets_everything(client: Members) -> None:
     joined = client.enter("a")
     assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (NONE, 2, 5000)
-    assert told(joined) == [0, 1, 2, 3]
+    assert assigned_partitions(joined) == [0, 1, 2, 3]
     beat = client.beat("a", 2)
-    assert (beat.error_code, beat.member_epoch, told(beat)) == (NONE, 2, None)
+    assert (beat.error_code, beat.member_epoch, assigned_partitions(beat)) == (NONE, 2, None)
     assert client.group().state_name == "Stable"
 
 
 def test_the_second_waits_until_the_first_gave_up(client: Members) -> None:
     client.enter("a")
     second = client.enter("b")
-    assert (second.member_epoch, told(second)) == (3, [])
+    assert (second.member_epoch, assigned_partitions(second)) == (3, [])
     asked = client.beat("a", 2, [0, 1, 2, 3])
-    assert (asked.member_epoch, told(asked)) == (2, [0, 1])
+    assert (asked.member_epoch, assigned_partitions(asked)) == (2, [0, 1])
     assert client.group().state_name == "Reconciling"
-    assert told(client.beat("b", 3)) is None  # not free yet
-    assert told(client.beat("a", 2, [0, 1, 2])) is None  # one of them is still in its hands
+    assert assigned_partitions(client.beat("b", 3)) is None  # not free yet
+    assert assigned_partitions(client.beat("a", 2, [0, 1, 2])) is None  # one of them is still in its hands
     done = client.beat("a", 2, [0, 1])
-    assert (done.member_epoch, told(done)) == (3, None)
-    assert told(client.beat("b", 3)) == [2, 3]
+    assert (done.member_epoch, assigned_partitions(done)) == (3, None)
+    assert assigned_partitions(client.beat("b", 3)) == [2, 3]
     assert client.group().state_name == "Stable"
 
 
@@ -71,7 +71,7 @@ def test_a_member_that_does_not_give_up_is_removed(client: Members) -> None:
     client.beat("a", 2, [0, 1, 2, 3])
     client.advance(5001)
     assert client.beat("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert told(client.beat("b", 3)) == [0, 1, 2, 3]
+    assert assigned_partitions(client.beat("b", 3)) == [0, 1, 2, 3]
 
 
 def test_leaving_gives_everything_back(client: Members) -> None:
@@ -79,7 +79,7 @@ def test_leaving_gives_everything_back(client: Members) -> None:
     left = client.beat("a", -1)
     assert (left.error_code, left.member_epoch, left.heartbeat_interval_ms) == (NONE, -1, 0)
     took = client.beat("b", 3)
-    assert (took.member_epoch, told(took)) == (4, [0, 1, 2, 3])
+    assert (took.member_epoch, assigned_partitions(took)) == (4, [0, 1, 2, 3])
     client.beat("b", -1)
     assert client.group().state_name == "Empty"
     assert client.group().targets == {}
@@ -118,7 +118,7 @@ def test_epochs(client: Members, epoch: int, owned: list[int] | None, code: Erro
 def test_a_first_heartbeat_whose_answer_was_lost(client: Members) -> None:
     client.enter("a")
     again = client.enter("a")
-    assert (again.member_epoch, told(again)) == (2, [0, 1, 2, 3])
+    assert (again.member_epoch, assigned_partitions(again)) == (2, [0, 1, 2, 3])
     assert client.group().group_epoch == 2
 
 
@@ -167,7 +167,7 @@ def test_member_ids(client: Members) -> None:
 
 def test_a_member_that_reads_nothing(client: Members) -> None:
     joined = client.enter("a", subscribed_topic_names=[])
-    assert (joined.error_code, joined.member_epoch, told(joined)) == (NONE, 1, [])
+    assert (joined.error_code, joined.member_epoch, assigned_partitions(joined)) == (NONE, 1, [])
     assert client.enter("b").member_epoch == 2
     before = client.group().durable()
     assert client.restart().group().durable() == before
@@ -200,7 +200,7 @@ def test_a_static_member_comes_back_to_what_it_had(client: Members) -> None:
     away = client.beat("a", -2, instance_id="i")
     assert (away.error_code, away.member_epoch) == (NONE, -2)
     back = client.enter("b", instance_id="i")
-    assert (back.member_epoch, told(back)) == (2, [0, 1, 2, 3])
+    assert (back.member_epoch, assigned_partitions(back)) == (2, [0, 1, 2, 3])
     assert client.group().group_epoch == 2
     assert list(client.group().members) == ["b"]
     assert client.beat("a", 2, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -216,7 +216,7 @@ def test_a_static_member_that_stays_away_is_removed(client: Members) -> None:
     for _ in range(5):
         client.advance(10_000)
         client.beat("b", client.group().members["b"].member_epoch)
-    assert told(client.beat("b", client.group().members["b"].member_epoch, [])) is None
+    assert assigned_partitions(client.beat("b", client.group().members["b"].member_epoch, [])) is None
     assert list(client.group().members) == ["b"]
     assert client.group().static_members == {}
 
@@ -238,7 +238,7 @@ def topics_of(client: Members, member_id: str) -> set[str]:
 def test_a_changed_subscription(client: Members) -> None:
     client.enter("a")
     changed = client.beat("a", 2, [0, 1, 2, 3], subscribed_topic_names=["u"])
-    assert (changed.member_epoch, told(changed)) == (2, [])
+    assert (changed.member_epoch, assigned_partitions(changed)) == (2, [])
     assert client.beat("a", 2, []).member_epoch == 3
     assert topics_of(client, "a") == {"u"}
 
@@ -249,7 +249,7 @@ def test_more_partitions(client: Members) -> None:
     request = m.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
     assert client.call(request, m.CreatePartitionsResponse, 3).results[0].error_code == NONE
     grown = client.beat("a", 2)
-    assert (grown.member_epoch, told(grown)) == (3, [0, 1, 2, 3, 4, 5])
+    assert (grown.member_epoch, assigned_partitions(grown)) == (3, [0, 1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize(("release", "epochs", "emptied"), [("4.4", (2, 2, 3, 3, 4), 5), ("4.3", (2, 2, 2, 2, 2), 2)])
@@ -444,7 +444,7 @@ def test_a_restart_in_the_middle(client: Members) -> None:
     again = client.restart()
     assert again.group().durable() == before
     assert again.beat("a", 2, [0, 1]).member_epoch == 3
-    assert told(again.beat("b", 3)) == [2, 3]
+    assert assigned_partitions(again.beat("b", 3)) == [2, 3]
 
 
 def test_the_wait_for_partitions_goes_on_after_a_restart(client: Members) -> None:
@@ -484,9 +484,9 @@ def test_a_new_target_waits_for_the_interval_of_assignments() -> None:
     """The epochs and assignments are those of a live Kafka 4.3.1 at its default of 1000 ms."""
     client = Members({"group.consumer.assignment.interval.ms": "1000"})
     first = client.enter("A")
-    assert (first.member_epoch, told(first)) == (2, [0, 1, 2, 3])
+    assert (first.member_epoch, assigned_partitions(first)) == (2, [0, 1, 2, 3])
     second = client.enter("B")
-    assert (second.member_epoch, told(second)) == (2, [])
+    assert (second.member_epoch, assigned_partitions(second)) == (2, [])
     assert client.group().state_name == "Assigning"
     assert client.beat("B", 2).member_epoch == 2
     client.timers.advance(999)
@@ -494,9 +494,9 @@ def test_a_new_target_waits_for_the_interval_of_assignments() -> None:
     client.timers.advance(1)
     assert client.group().target_epoch == 2  # nothing happens without a heartbeat
     assert client.beat("B", 2).member_epoch == 3
-    assert (told(client.beat("A", 2)), client.group().state_name) == ([0, 1], "Reconciling")
+    assert (assigned_partitions(client.beat("A", 2)), client.group().state_name) == ([0, 1], "Reconciling")
     assert client.beat("A", 2, [0, 1]).member_epoch == 3
-    assert told(client.beat("B", 3)) == [2, 3]
+    assert assigned_partitions(client.beat("B", 3)) == [2, 3]
     client.timers.advance(1000)
     assert client.enter("C").member_epoch == 4  # after a quiet time at once
 
