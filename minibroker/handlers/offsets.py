@@ -231,7 +231,7 @@ def _of_this_topic(find: Callable[[int], Offset | None], topic_id: bytes, index:
 
 
 def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> Answer:
-    """A refusal of the group answers no partition."""
+    """OffsetDelete v0. When the group is refused the answer has its error and no partitions."""
     image = ctx.broker.image
     responses = [_DeleteTopicResponse(name=topic.name, partitions=[]) for topic in request.topics]
     known: list[tuple[str, list[int]]] = [(topic.name, []) for topic in request.topics]

@@ -87,7 +87,7 @@ class Computing:
         self._pool.shutdown(wait=True)
 
     def _run_all(self) -> None:
-        # Once for each work that was submitted: mostly an earlier call, or a turn in between, has run it already.
+        # Submitted once for each piece of work, which an earlier call has mostly run already.
         while self._run_one(below=_LAST + 1):
             pass
 

@@ -46,7 +46,7 @@ class Deferred(Generic[T]):
         self._run_callbacks()
 
     def take(self, other: Deferred[T]) -> None:
-        """Deliver what `other`, which is done, holds: a callback for `then`."""
+        """Resolve or fail with the outcome of `other`, which is done: a callback for `then`."""
         if other._error is not None:
             self.fail(other._error)
         else:

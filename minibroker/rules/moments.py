@@ -71,7 +71,7 @@ class Moments:
 
     @property
     def oldest_ms(self) -> int:
-        """From this time on a state may have been the present one when some log was read."""
+        """Every state that an id had from this time on may have been its current one when some log was read."""
         if not self._apart or (self._closed and len({*self._newest} | self._roots) < 2):
             return r.EVERYTHING
         return min(self._newest.values(), default=0) - self._apart

@@ -36,7 +36,7 @@ class Proxy(Embedded):
     to keep for `requests`. page: show what happens in a browser, at `page_url`.
 
     `faults` and `requests` are those of `Minibroker`. What reads or changes the state of brokers, such as `clock`,
-    `state` and `records`, raises FaultError, because they belong to others. Rules that did not act: as there.
+    `state` and `records`, raises FaultError, because they belong to others. Raises NeverFired as `Minibroker` does.
 
     Raises ConfigError for invalid options, when constructed; StartError when the upstream cannot be reached.
     """

@@ -285,7 +285,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def _say_waits(item: pytest.Item, seconds: float) -> None:
-    """On the thread of the watch."""
+    """Print what the brokers of a slow test wait for; called on the thread of the watch."""
     waits = item.stash[_BROKERS].waits()
     said = item.stash[_WAITS] = hang_text(f"minibroker: {item.nodeid} has run for {seconds:g} s", waits)
     if _STDERR in item.config.stash:

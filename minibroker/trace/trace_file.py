@@ -69,7 +69,7 @@ class TraceFile:
         """Returns once everything is written."""
         self._waiting.put(_END)
         self._thread.join()
-        with suppress(OSError):  # the thread has said it
+        with suppress(OSError):  # the writing thread has logged it
             self._file.close()
         if self.left_out:
             lacks = counted(self.left_out, "exchange")

@@ -203,7 +203,7 @@ class Story:
                 raise StoryFailed(f"the broker did not create topic {name} in {CALL_SECONDS:.0f} s") from None
 
     def _member(self, name: str, **more: Any) -> MemberSettings:
-        # A successor takes over the name that transactions go by; that is what fences the one before.
+        # A successor has the transactional id of the member that it replaces, and so fences it.
         identity = name.removesuffix("-successor")
         return MemberSettings(
             name=name,

@@ -28,9 +28,11 @@ _ENDING_MS = 16 * 60_000
 
 @dataclass(slots=True)
 class LeftBehind:
-    """What there is to know of the data beside the data. as_of_ms: the clock of its brokers. compacted: the topics that
-    compaction may have touched. topic_names: by topic id. before: of data that others share, where the part begins that
-    was written during the run; None where all of it was."""
+    """What the rules need to know about a run's data besides the data.
+
+    as_of_ms: the clock of its brokers. compacted: topics that compaction may have touched. topic_names: by topic id.
+    before: for a cluster that others use too, the end of each partition before the run; None for one of the run's own.
+    """
 
     as_of_ms: int = 0
     compacted: frozenset[str] = frozenset()
