@@ -24,9 +24,8 @@ _CLOSING_THREADS = 16
 class ThreadExecutor:
     """`Executor` over a thread pool, which is made by the first work that is submitted."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_threads: int = _MAX_THREADS) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._max_threads = max_threads
         self._pool: ThreadPoolExecutor | None = None
         self._aside: ThreadPoolExecutor | None = None
         self._computing: Computing | None = None
@@ -34,13 +33,13 @@ class ThreadExecutor:
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` on a thread; must be called on the loop's thread, where the Deferred is resolved as well."""
         if self._pool is None:
-            self._pool = futures.ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-disk")
+            self._pool = futures.ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="minibroker-disk")
         return self._delivered(self._pool.submit(work))
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         """The same on threads of their own."""
         if self._aside is None:
-            self._aside = futures.ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
+            self._aside = futures.ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="minibroker-aside")
         return self._delivered(self._aside.submit(work))
 
     def compute(

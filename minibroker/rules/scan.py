@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.rules import rows as r
 from minibroker.rules.compaction import may_miss
 from minibroker.rules.file_rules import LogRow, LogRows, is_log_row
@@ -55,16 +56,7 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 """Offsets in indexes are counted from the one in the file's name, in four bytes."""
 DEPTHS = (HEADERS, CHECKSUMS, RECORDS)
 """How much of a batch is checked: the header, its checksum too, or every record too."""
-_STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
+_LABELS = {int(state): label for label, state in BY_LABEL.items()}
 
 
 class Scanned(NamedTuple):
@@ -406,7 +398,7 @@ def _literal(value: LiteralTransactionLogValue) -> _StateFields:
 
 
 def _named(number: int) -> str:
-    return _STATES[number] if 0 <= number < len(_STATES) else str(number)
+    return _LABELS.get(number, str(number))
 
 
 def _partitions(entries: Sequence[Any] | None) -> tuple[tuple[str, int], ...]:

@@ -49,7 +49,7 @@ class Field:
     """
 
     __slots__ = (
-        "annotation", "answers", "default", "doc", "entity", "error", "error_message", "flexible", "ignorable",
+        "annotation", "answers", "default", "entity", "error", "error_message", "flexible", "ignorable",
         "map_key", "name", "nullable", "secret", "tag", "throttle", "versions",
     )  # fmt: skip
 
@@ -64,7 +64,6 @@ class Field:
         self.default: Any = said["default"]
         self.ignorable: bool = said["ignorable"]
         self.flexible: bool = said["flexible"]
-        self.doc: str = said["doc"]
         self.entity: str | None = said["entity"]
         self.map_key: bool = said["map_key"]
         self.error: bool = said["error"]
@@ -106,7 +105,6 @@ def f(
     default: Any = _REQUIRED,
     ignorable: bool = False,
     flexible: bool = True,
-    doc: str = "",
     entity: str | None = None,
     map_key: bool = False,
     error: bool = False,

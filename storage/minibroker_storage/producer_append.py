@@ -17,19 +17,19 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 class ProducerAppend:
     """A batch that passed every check and is not yet part of the state."""
 
-    def __init__(self, header: BatchHeader, offset: int) -> None:
+    def __init__(self, header: BatchHeader) -> None:
         self.producer_id = header.producer_id
         self.epoch = header.producer_epoch
         self.transactional = header.is_transactional
         self.control = header.is_control
         self.timestamp = header.max_timestamp
-        self.offset = offset
+        self.offset = header.base_offset
         self.marker: ControlType | None = None
         self.coordinator_epoch = NO_EPOCH
         self.batch: BatchMetadata | None = None
         if not self.control:
             delta = header.last_offset_delta
-            self.batch = BatchMetadata(header.last_sequence, offset + delta, delta, self.timestamp)
+            self.batch = BatchMetadata(header.last_sequence, self.offset + delta, delta, self.timestamp)
 
     def apply_to(self, entry: ProducerEntry, now_ms: int) -> bool:
         """Change `entry` as this batch does (an emptied control batch does not); True when it opens a transaction."""

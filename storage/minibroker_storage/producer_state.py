@@ -94,12 +94,11 @@ class ProducerStateManager:
         control: ControlRecord | None = None,
         *,
         origin: Origin,
-        offset: int | None = None,
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
         after: Sequence[ProducerAppend] = (),
     ) -> ProducerAppend | None:
-        """Check one batch whose base offset will be `offset` (default: the header's).
+        """Check one batch, whose header has the offset that it will get.
 
         `control` is the record of a control batch, None when compaction emptied it. `transaction_version` is that of
         the coordinator which sent the marker. `after` has the batches prepared before in the same append. None: nothing
@@ -115,7 +114,7 @@ class ProducerStateManager:
         entry = self._producers.get(producer_id)
         if after:
             entry = _entry_after(entry, producer_id, after)
-        append = ProducerAppend(header, header.base_offset if offset is None else offset)
+        append = ProducerAppend(header)
         verification = self._verifications.get(producer_id) if self._verifications else None
         if append.transactional and origin is not Origin.REPLICATION:
             self._check_transaction(append, entry, verification, guard)

@@ -197,10 +197,10 @@ def _old_header(buf: Buffer, pos: int) -> BatchHeader:
     return BatchHeader(offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, *producer, 1)
 
 
-def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `pos` on; a truncated last batch is left out, as a fetch may end in
-    one. Raises CorruptBatch where bytes cannot be a batch."""
-    end = len(buf)
+def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch; a truncated last batch is left out, as a fetch may end in one. Raises
+    CorruptBatch where bytes cannot be a batch."""
+    pos, end = 0, len(buf)
     while end - pos >= LOG_OVERHEAD:
         (length,) = _LENGTH.unpack_from(buf, pos + 8)
         if length >= 0 and end - pos - LOG_OVERHEAD < length:
