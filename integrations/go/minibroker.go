@@ -1,6 +1,6 @@
 // Package minibroker starts a Kafka-protocol broker for one test.
 //
-// It is `minibroker serve`: the file that the variable MINIBROKER names, or .minibroker/minibroker in this directory or one above it,
+// It is `minibroker serve`, or `minibroker proxy`: the file that the variable MINIBROKER names, or .minibroker/minibroker in this directory or one above it,
 // or minibroker on PATH. It prints nothing; its output is in the test's log when the test fails.
 package minibroker
 
@@ -60,15 +60,28 @@ func program() string {
 // Start runs a broker until the test ends. arguments: further ones of `minibroker serve`, such as "--topic", "orders:3".
 func Start(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
+	return start(t, []string{"serve", "--ephemeral"}, arguments)
+}
+
+// StartProxy runs a proxy in front of a cluster that runs elsewhere, HOST:PORT[,HOST:PORT…], until the test ends: Fault
+// acts on what passes, and commands that need the brokers themselves are refused. arguments: further ones of
+// `minibroker proxy`.
+func StartProxy(t testing.TB, upstream string, arguments ...string) *Broker {
+	t.Helper()
+	return start(t, []string{"proxy", "--upstream", upstream}, arguments)
+}
+
+func start(t testing.TB, what, arguments []string) *Broker {
+	t.Helper()
 	name := program()
 	random := make([]byte, 16)
 	if _, err := rand.Read(random); err != nil {
 		t.Fatal(err)
 	}
 	broker := &Broker{t: t, token: hex.EncodeToString(random)}
-	command := exec.Command(name, append([]string{
-		"serve", "--port", "0", "--ephemeral", "--control", "127.0.0.1:0", "--until-stdin-closes", "--log-level", "warning",
-	}, arguments...)...)
+	command := exec.Command(name, slices.Concat(what, []string{
+		"--port", "0", "--control", "127.0.0.1:0", "--until-stdin-closes", "--log-level", "warning",
+	}, arguments)...)
 	command.Env = append(os.Environ(), "MINIBROKER_CONTROL_TOKEN="+broker.token)
 	said := &quiet{}
 	command.Stderr = said

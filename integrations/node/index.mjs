@@ -1,4 +1,4 @@
-// A Kafka-protocol broker for tests: `minibroker serve`, the file that the variable MINIBROKER names, or .minibroker/minibroker in this
+// A Kafka-protocol broker for tests: `minibroker serve`, or `minibroker proxy`, the file that the variable MINIBROKER names, or .minibroker/minibroker in this
 // directory or one above it, or minibroker on PATH.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
@@ -28,9 +28,20 @@ function own(directory) {
  *
  * @param {...string} args further arguments of `minibroker serve`, such as '--topic', 'orders:3'
  */
-export async function minibroker(...args) {
+export const minibroker = (...args) => start(['serve', '--ephemeral'], args)
+
+/**
+ * Starts a proxy in front of a cluster that runs elsewhere: `fault(rule)` acts on what passes, and commands that need the
+ * brokers themselves are refused. Otherwise as `minibroker`.
+ *
+ * @param {string} upstream HOST:PORT[,HOST:PORT…] of some of its brokers
+ * @param {...string} args further arguments of `minibroker proxy`
+ */
+export const proxy = (upstream, ...args) => start(['proxy', '--upstream', upstream], args)
+
+async function start(what, args) {
   const token = randomUUID()
-  const fixed = ['serve', '--port', '0', '--ephemeral', '--control', '127.0.0.1:0']
+  const fixed = [...what, '--port', '0', '--control', '127.0.0.1:0']
   const quiet = ['--until-stdin-closes', '--log-level', 'warning']
   const program = process.env.MINIBROKER || own(process.cwd()) || 'minibroker'
   const broker = spawn(program, [...fixed, ...quiet, ...args], {

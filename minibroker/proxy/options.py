@@ -22,8 +22,9 @@ class ProxyOptions:
 
     upstream: addresses of some brokers. security: what a connection to any of them needs. port: of the bootstrap
     listener, 0 for a free one; the nodes get the ports after it, in the order in which they become known. ports: those
-    of nodes by their ids. config: the settings of the listeners (`listener_settings`). record: file that every exchange
-    is written to; record_contents: with keys and values of records.
+    of nodes by their ids. advertised_host: in answers, "" for the address that a client came to. config: the settings
+    of the listeners (`listener_settings`). record: file that every exchange is written to; record_contents: with keys
+    and values of records.
     """
 
     upstream: tuple[Address, ...]
@@ -31,6 +32,7 @@ class ProxyOptions:
     host: str = DEFAULT_HOST
     port: int = 0
     ports: Mapping[int, int] = field(default_factory=dict)
+    advertised_host: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     control: Address | None = None
     control_token: str | None = field(default=None, repr=False)
@@ -46,6 +48,7 @@ def proxy_options(
     host: str = DEFAULT_HOST,
     port: int = 0,
     ports: Mapping[int, int] | None = None,
+    advertised_host: str = "",
     config: Mapping[str, Any] | None = None,
     control: Address | None = None,
     control_token: str | None = None,
@@ -77,6 +80,7 @@ def proxy_options(
         host=host,
         port=port,
         ports=ports,
+        advertised_host=advertised_host,
         config=dict(config or {}),
         control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,

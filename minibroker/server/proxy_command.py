@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the listeners of these brokers, which they then have after a restart too",
     )
     parser.add_argument(
+        "--advertised-host",
+        default="",
+        metavar="HOST",
+        help="where clients reach the listeners, in answers to them (default: the address that a client came to)",
+    )
+    parser.add_argument(
         "-c",
         "--config",
         action="append",
@@ -111,6 +117,7 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
         host=arguments.host,
         port=arguments.port,
         ports=arguments.ports,
+        advertised_host=arguments.advertised_host,
         config=dict(parse_assignment(text) for text in arguments.config),
         control=control_address(arguments),
         control_token=control_token(arguments.control_token_file),

@@ -217,7 +217,7 @@ class ProxyService:
         listener = self._bound(key)
         address = local_address(listener)
         # A TLS client that asked for a host name (SNI) gets that name.
-        host = "" if self._security.tls is not None else listener.getsockname()[0]
+        host = self.options.advertised_host or ("" if self._security.tls is not None else listener.getsockname()[0])
         node = AskedNode(key, self.nodes, host, self._timers, self._executor, WallClock(wall_ms), self.settings)
         dispatcher = ProxyDispatcher(node, self._connect, self._client_id, self._gone_in_a_circle)
         dispatcher.link(Place.FAULTS_AND_TRACE, self._tap, self._concerned)
@@ -233,7 +233,8 @@ class ProxyService:
         own = self.options.ports.get(key.node_id) if key is not None and not key.listener else None
         if own is not None:
             return listen_all(self.options.host, [own])[0]
-        while self._next_port in self.options.ports.values():
+        others = {*self.options.ports.values(), self.options.control[1] if self.options.control else 0} - {0}
+        while key is not None and self._next_port in others:
             self._next_port += 1
         port = self._next_port
         if port:

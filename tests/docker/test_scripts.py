@@ -43,6 +43,21 @@ def test_without_variables(tmp_path: Path) -> None:
     ]
 
 
+def test_a_proxy(tmp_path: Path) -> None:
+    assert started(
+        tmp_path,
+        "--page",
+        UPSTREAM_BOOTSTRAP_SERVERS="kafka:9092",
+        UPSTREAM_COMMAND_CONFIG="/with a space",
+        MINIBROKER_ARGS="--advertised-host localhost",
+        MINIBROKER_CONTROL_TOKEN="token",
+    ) == [
+        *("proxy", "--upstream", "kafka:9092", "--host", "0.0.0.0", "--port", "9092"),
+        *("--command-config", "/with a space", "--control", "0.0.0.0:9094"),
+        *("--advertised-host", "localhost", "--page"),
+    ]
+
+
 def test_the_protocol_of_the_port_without_listeners(tmp_path: Path) -> None:
     lines = started(tmp_path, KAFKA_MINIBROKER_SECURITY_PROTOCOL="SASL_SSL")
     assert "KAFKA_LISTENERS=SASL_SSL://0.0.0.0:9092" in lines

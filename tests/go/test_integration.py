@@ -47,6 +47,8 @@ def test_the_test_on_the_page(tmp_path: Path) -> None:
 FAILS = """package app
 
 import (
+	"io"
+	"net"
 	"testing"
 
 	"minibroker.example/minibroker"
@@ -63,6 +65,20 @@ func TestNeverActed(t *testing.T) {
 func TestTried(t *testing.T) {
 	broker := minibroker.Start(t, "--page", "--metrics", "127.0.0.1:0", "--topic", "t")
 	if err := broker.Try("clock.advance", `{"hour": 2}`, nil); err == nil {
+		t.Fatal("not refused")
+	}
+	proxy := minibroker.StartProxy(t, broker.BootstrapServers)
+	proxy.Fault(`{"api": "ApiVersions", "action": "close"}`)
+	connection, err := net.Dial("tcp", proxy.BootstrapServers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	connection.Write([]byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255}) // ApiVersions
+	if count, err := connection.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatal(count, err)
+	}
+	if err := proxy.Try("clock.advance", `{"hours": 2}`, nil); err == nil {
 		t.Fatal("not refused")
 	}
 	if broker.Page == "" || broker.Metrics == "" || len(broker.Records("t")) != 0 {

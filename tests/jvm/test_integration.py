@@ -67,7 +67,7 @@ def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
     report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-RebalanceTest.xml").read_text()
     assert 'tests="4" errors="0" skipped="0" failures="0"' in report
     report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-HandlesTest.xml").read_text()
-    assert 'tests="2" errors="0" skipped="0" failures="0"' in report
+    assert 'tests="3" errors="0" skipped="0" failures="0"' in report
     nested = [
         path.read_text() for path in (tmp_path / "project" / "target").glob("surefire-reports/TEST-NestedTest*.xml")
     ]

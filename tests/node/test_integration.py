@@ -41,8 +41,10 @@ def test_the_test_on_the_page(tmp_path: Path) -> None:
 
 FAILS = """
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { test } from 'node:test'
-import { minibroker } from 'minibroker'
+import { minibroker, proxy } from 'minibroker'
 
 test('refused', async (t) => {
   const broker = await minibroker()
@@ -60,6 +62,15 @@ test('handles', async (t) => {
   await lost.close()
   assert.equal(await lost.fired(), 0)
   assert.deepEqual(await broker.records('t'), [])
+  const between = await proxy(broker.bootstrapServers)
+  t.after(() => between.stop())
+  const closed = await between.fault({ api: 'ApiVersions', action: 'close' })
+  const [host, port] = between.bootstrapServers.split(':')
+  const socket = connect(port, host)
+  socket.write(Buffer.from([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])) // ApiVersions
+  await once(socket.resume(), 'close')
+  assert.equal(await closed.fired(), 1)
+  await assert.rejects(between.control('clock.advance', { hours: 2 }), /those behind a proxy are not ours/)
   assert.match(broker.page, /^http/)
   assert.match(broker.metrics, /^127/)
 })

@@ -130,7 +130,7 @@ def test_a_node_that_comes_later_gets_a_listener() -> None:
             assert client.ask(found[added], m.ApiVersionsRequest(), m.ApiVersionsResponse, 0).error_code == 0
 
 
-def test_a_node_has_the_port_that_it_was_given_and_no_other_node_takes_it(brokers: Minibroker) -> None:
+def test_a_node_has_the_port_that_it_was_given_and_no_other_takes_it(brokers: Minibroker) -> None:
     port = next(port for port in iter(free_port, 0) if is_free(port + 1))
     with Proxy(brokers.bootstrap_servers, port=port, ports={2: port + 1}) as proxy:
         with ClusterClient(proxy.bootstrap_servers) as client:
@@ -139,6 +139,14 @@ def test_a_node_has_the_port_that_it_was_given_and_no_other_node_takes_it(broker
         assert len({port, *ports.values()}) == 4
         with pytest.raises(StartError, match=f"{port + 1}"), Proxy(brokers.bootstrap_servers, ports={1: port + 1}):
             pass
+
+
+def test_answers_name_the_advertised_host(brokers: Minibroker) -> None:
+    with (
+        running_proxy(brokers.bootstrap_servers, advertised_host="localhost") as proxy,
+        ClusterClient(proxy.bootstrap_servers) as client,
+    ):
+        assert {host for host, _ in client.brokers().values()} == {"localhost"}
 
 
 def test_limits_of_the_listeners_are_kept(brokers: Minibroker) -> None:

@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Handles of rules, records of a topic, and the broker as a parameter: one for the class. */
+/** Handles of rules, records of a topic, the broker as a parameter, one for the class, and a proxy in front of it. */
 @ExtendWith(MinibrokerExtension.class)
 class HandlesTest {
     private static KafkaProducer<byte[], byte[]> producer(MinibrokerExtension broker) {
@@ -45,6 +45,21 @@ class HandlesTest {
         assertEquals("a \"key\"\n\u00e9", record.keyText());
         assertArrayEquals(binary, record.value());
         assertEquals("held-0@0", record.topic() + "-" + record.partition() + "@" + record.offset());
+    }
+
+    @Test
+    void aRuleActsInAProxy(MinibrokerExtension broker) throws Exception {
+        broker.createTopic("behind", 1);
+        try (MinibrokerExtension proxy = MinibrokerExtension.proxy(broker.bootstrapServers())) {
+            proxy.start();
+            Fault lost = proxy.faults().on("Produce").dropReply();
+            try (KafkaProducer<byte[], byte[]> producer = producer(proxy)) {
+                producer.send(new ProducerRecord<>("behind", new byte[] {1})).get(30, TimeUnit.SECONDS);
+            }
+            assertEquals(1, lost.fired());
+            assertThrows(IllegalStateException.class, () -> proxy.control("clock.advance", "{\"hours\": 1}"));
+        }
+        assertEquals(1, broker.records("behind").size());
     }
 
     @Test

@@ -44,6 +44,7 @@ public final class MinibrokerExtension
     private static final String MISSING =
             "install minibroker with pip and have it on PATH, or its executable file as .minibroker/minibroker, or name it with the variable MINIBROKER";
 
+    private final List<String> what;
     private final List<String> arguments;
     private final String token = UUID.randomUUID().toString();
     private Process process;
@@ -60,7 +61,20 @@ public final class MinibrokerExtension
 
     /** arguments: further ones of {@code minibroker serve}, such as {@code "--topic", "orders:3"}. */
     public MinibrokerExtension(String... arguments) {
-        this.arguments = List.of(arguments);
+        this(List.of("serve", "--ephemeral"), List.of(arguments));
+    }
+
+    private MinibrokerExtension(List<String> what, List<String> arguments) {
+        this.what = what;
+        this.arguments = arguments;
+    }
+
+    /**
+     * A proxy in front of a cluster that runs elsewhere, {@code HOST:PORT[,HOST:PORT…]}: faults act on what passes, and
+     * commands that need the brokers themselves are refused. arguments: further ones of {@code minibroker proxy}.
+     */
+    public static MinibrokerExtension proxy(String upstream, String... arguments) {
+        return new MinibrokerExtension(List.of("proxy", "--upstream", upstream), List.of(arguments));
     }
 
     /** {@code HOST:PORT} for clients. */
@@ -168,8 +182,9 @@ public final class MinibrokerExtension
 
     /** Starts the broker; returns once it serves. */
     public void start() throws IOException {
-        List<String> command = new ArrayList<>(List.of(program(), "serve"));
-        command.addAll(List.of("--port", "0", "--ephemeral", "--control", "127.0.0.1:0"));
+        List<String> command = new ArrayList<>(List.of(program()));
+        command.addAll(what);
+        command.addAll(List.of("--port", "0", "--control", "127.0.0.1:0"));
         command.addAll(List.of("--until-stdin-closes", "--log-level", "warning"));
         command.addAll(arguments);
         log = Files.createTempFile("minibroker", ".log");
