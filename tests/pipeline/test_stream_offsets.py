@@ -153,6 +153,14 @@ def test_a_log_that_was_truncated() -> None:
     assert changes(at(A, 30, epoch=2), at(A, 100, epoch=2), cut=25) == ([(0, 30, 100)], [])  # not without an election
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "asked"), [(0, 0, False), (2, 2, False), (0, 1, True), (0, 2, True), (-1, 0, True), (2, 1, True)]
+)
+def test_whoever_leads_anew_is_asked_for_a_truncation(before: int, now: int, asked: bool) -> None:
+    spans, said = changes(at(A, 30, epoch=before), at(A, 100, epoch=now), cut=25)
+    assert (spans, len(said)) == ([(0, 25 if asked else 30, 100)], asked)
+
+
 def test_a_partition_that_is_not_read_any_more() -> None:
     spans, (said,) = changes(from_json({"t-0": 5, "t-1": 4}), at(A, 9))
     assert (spans, said) == ([(0, 5, 9)], "t-1, which was read up to offset 4, is not read any more")

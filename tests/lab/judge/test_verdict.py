@@ -16,7 +16,7 @@ from minibroker_lab.judge.exchanges import Produced
 from minibroker_lab.judge.history import History
 from minibroker_lab.judge.report import coverage, failures_met, unmet
 from minibroker_lab.judge.run import JudgedRun
-from minibroker_lab.judge.scripts import load
+from minibroker_lab.judge.scripts import Script, Step, load
 from minibroker_lab.judge.stored import Stored
 from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for
 from minibroker_protocol.records import Record
@@ -183,3 +183,21 @@ def test_losses_that_have_no_place_are_told_apart_by_what_was_lost() -> None:
     broken, _ = judge(Evidence(planted.disk(), [], [], history, [], as_of_ms=0))
     assert [one.finding.rule for one in broken] == ["lost-record"] * 2
     assert [key for key in ("'v'", "'w'") if sum(key in one.finding.message for one in broken) == 1] == ["'v'", "'w'"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "action", "unapplied"),
+    [
+        (1, "no answer", {"name": "close"}, True),
+        (1, "no answer", {"name": "hold", "when": "before"}, True),
+        (1, "no answer", {"name": "hold", "when": "after"}, False),
+        (1, "answered", {"name": "close"}, False),  # the rule acted on the connection's next request
+        (0, "no answer", {"name": "close"}, False),
+    ],
+)
+def test_what_a_failure_kept_from_being_applied(
+    fault: int, outcome: str, action: dict[str, str], unapplied: bool
+) -> None:
+    run = JudgedRun(Script("s", "", (Step({"api": "EndTxn", "action": action}),)))
+    run.exchanges = [{"number": 7, "fault": fault, "outcome": outcome}]
+    assert run.unapplied == ({7} if unapplied else set())

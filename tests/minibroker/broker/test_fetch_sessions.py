@@ -87,3 +87,17 @@ def test_without_a_free_slot_there_is_no_session_until_the_stalest_is_old_enough
 
 def test_without_slots_there_are_no_sessions() -> None:
     assert cache(slots=0).create([target("t")], False, 1 << 40) is None
+
+
+@pytest.mark.parametrize(
+    ("used_ms", "asked_ms", "room"),
+    [(0, 999, False), (0, 1000, True), (600, 1000, False), (600, 1599, False), (600, 1600, True)],
+)
+def test_a_session_makes_room_once_it_is_unused_for_long(used_ms: int, asked_ms: int, room: bool) -> None:
+    """What counts is its last use, however old it is."""
+    sessions = cache(1)
+    session = sessions.create([target("t")], False, 0)
+    assert session is not None
+    if used_ms:
+        sessions.resume(session.id, 1, False, used_ms)
+    assert (sessions.create([target("u")], False, asked_ms) is not None) is room

@@ -184,3 +184,15 @@ def test_a_killed_broker_drops_what_waits_and_is_paused_no_more() -> None:
     suspension.drop()
     suspension.run(lambda: ran.append("after"))
     assert ran == ["after"]
+
+
+def test_what_pauses_again_leaves_the_rest_for_the_next_time() -> None:
+    suspension, done = Suspension(), list[str]()
+    suspension.pause()
+    suspension.run(lambda: done.append("first"))
+    suspension.run(suspension.pause)
+    suspension.run(lambda: done.append("last"))
+    suspension.resume()
+    assert (done, suspension.paused) == (["first"], True)
+    suspension.resume()
+    assert (done, suspension.paused) == (["first", "last"], False)
