@@ -447,9 +447,6 @@ class Broker:
         """Every partition this broker holds, led or followed."""
         return iter(tuple(self._partitions.values()))
 
-    def leader_of(self, topic: str, index: int) -> int | None:
-        return self.image.leader_of(topic, index)
-
     def partition_count(self, internal_topic: str, config: str) -> int:
         """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
         topic = self.image.topics.get(internal_topic)

@@ -150,7 +150,7 @@ class CoordinatorHost(Generic[S]):
 
         Raises ApiError: NOT_COORDINATOR when another broker leads it, COORDINATOR_LOAD_IN_PROGRESS while it is read.
         """
-        index = self.partition_for(key)
+        index = partition_for(key, self._partition_count())
         return index, self.shard(index)
 
     def shard(self, index: int) -> S:

@@ -34,7 +34,7 @@ class Coordinators:
     @property
     def transactions(self) -> TransactionService:
         """The transaction coordinator."""
-        return cast("TransactionService", self._of(TRANSACTION_STATE_TOPIC))
+        return self._made.get(TRANSACTION_STATE_TOPIC) or self._of(TRANSACTION_STATE_TOPIC)  # type: ignore[return-value]
 
     @property
     def verifier(self) -> TransactionVerifier:
@@ -48,7 +48,7 @@ class Coordinators:
     @property
     def groups(self) -> GroupService:
         """The group coordinator."""
-        return cast("GroupService", self._of(CONSUMER_OFFSETS_TOPIC))
+        return self._made.get(CONSUMER_OFFSETS_TOPIC) or self._of(CONSUMER_OFFSETS_TOPIC)  # type: ignore[return-value]
 
     @property
     def groups_if_any(self) -> GroupService | None:

@@ -40,9 +40,6 @@ class CoordinatingBroker(ClusterMember, Protocol):
     def partition_count(self, internal_topic: str, config: str) -> int:
         """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
 
-    def leader_of(self, topic: str, index: int) -> int | None:
-        """Node id of the leader, None while there is none."""
-
     def coordinator_of(self, internal_topic: str, key: str) -> int | None:
         """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""
 

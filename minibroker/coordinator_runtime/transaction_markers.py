@@ -6,7 +6,7 @@ Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import Transport
+from minibroker.metadata.image import NO_LEADER, PartitionImage
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -67,23 +68,21 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class EndedTransaction:
-    """The marker of one transaction and the partitions that are to get it. shard_index: of ``__transaction_state``."""
+    """The marker of one transaction and the partitions that are to get it. shard_index: of ``__transaction_state``.
+    unwritten: how many of them do not have it yet."""
 
     transactional_id: str
     shard_index: int
     marker: Marker
     partitions: frozenset[TopicPartition]
     cancelled: bool = False
-    unwritten: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.unwritten = len(self.partitions)
+    unwritten: int = 0
 
 
 class MarkerSender:
-    """leader_of(topic, partition): node id, or None without a leader; exists(topic, partition): in the image;
-    append(marker, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError;
-    written(transaction, partition): called once for each partition that has its marker or needs none.
+    """described(topic, partition): its row in the image, or None; append(marker, partition): write a marker on this
+    broker, `node_id`, which raises or fails with ApiError; written(transaction, partition): called once for each
+    partition that has its marker or needs none.
 
     drop_without_leader: Kafka 4.3.1 treats a partition that has no leader as deleted
     (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: called with such a transaction and partition;
@@ -94,8 +93,7 @@ class MarkerSender:
         self,
         transport: Transport,
         timers: Timers,
-        leader_of: Callable[[str, int], int | None],
-        exists: Callable[[str, int], bool],
+        described: Callable[[str, int], PartitionImage | None],
         node_id: int,
         append: Callable[[Marker, TopicPartition], Deferred[None]],
         written: Callable[[EndedTransaction, TopicPartition], None],
@@ -104,8 +102,7 @@ class MarkerSender:
     ) -> None:
         self._transport = transport
         self._timers = timers
-        self._leader_of = leader_of
-        self._exists = exists
+        self._described = described
         self._node_id = node_id
         self._append = append
         self._on_written = written
@@ -122,8 +119,10 @@ class MarkerSender:
 
     def send(self, job: EndedTransaction) -> None:
         """Send the markers of a transaction, which has partitions, until each of them is written."""
-        self.cancel(job.transactional_id)
+        if job.transactional_id in self._active:
+            self.cancel(job.transactional_id)
         self._active[job.transactional_id] = job
+        job.unwritten = len(job.partitions)
         self._send(job, sorted(job.partitions))
 
     def cancel(self, transactional_id: str) -> None:
@@ -153,12 +152,12 @@ class MarkerSender:
         by_leader: dict[int, list[TopicPartition]] = {}
         retry: list[TopicPartition] = []
         for partition in now:
-            leader = self._leader_of(*partition)
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(partition)
-            elif self._exists(*partition) and not self._drop_without_leader:
+            described = self._described(*partition)
+            if described is not None and described.leader != NO_LEADER:
+                by_leader.setdefault(described.leader, []).append(partition)
+            elif described is not None and not self._drop_without_leader:
                 retry.append(partition)
-            elif self._exists(*partition):
+            elif described is not None:
                 log.warning(
                     "no marker for %s-%d of %s: it has no leader, and its transaction stays open there",
                     *partition,
@@ -170,7 +169,8 @@ class MarkerSender:
                 # The topic was deleted and needs no marker (addTxnMarkersToSend).
                 log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)
                 self._written(job, partition)
-        self._send_later(job, retry)
+        if retry:
+            self._send_later(job, retry)
         for leader, owned in by_leader.items():
             if leader == self._node_id and self._transport.direct:
                 self._write_here(job, owned)
@@ -254,11 +254,11 @@ class MarkerSender:
                     job.transactional_id,
                     code.name,
                 )
-        self._send_later(job, retry)
+        if retry:
+            self._send_later(job, retry)
 
     def _send_later(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
-        if partitions:
-            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, partitions))
+        self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, partitions))
 
     def _written(self, job: EndedTransaction, partition: TopicPartition) -> None:
         job.unwritten -= 1

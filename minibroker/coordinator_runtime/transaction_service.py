@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -49,8 +50,7 @@ class TransactionService:
         self.markers = MarkerSender(
             broker.transport,
             broker.timers,
-            broker.leader_of,
-            lambda topic, index: broker.image.partition(topic, index) is not None,
+            lambda topic, index: broker.image.partition(topic, index),
             broker.node_id,
             append_marker,
             self._marker_written,
@@ -58,7 +58,7 @@ class TransactionService:
         )
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
             TRANSACTION_STATE_TOPIC,
-            lambda: broker.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions"),
+            partial(broker.partition_count, TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions"),
             self._make_shard,
             broker.clock,
             broker.timers,
@@ -279,8 +279,8 @@ class TransactionService:
         self.markers.send(EndedTransaction(transactional_id, shard.index, marker, metadata.partitions))
 
     def _marker_written(self, job: EndedTransaction, partition: TopicPartition) -> None:
-        result = ends.marker_written(self.host.shard(job.shard_index), job.transactional_id, partition)
-        self.host.execute(job.shard_index, result)
+        shard = self.host.shard(job.shard_index)
+        self.effects.add(shard, ends.marker_written(shard, job.transactional_id, partition))
 
     def _complete(self, shard: TransactionShard, effect: Complete) -> None:
         entry = shard.entries.get(effect.transactional_id)
@@ -291,7 +291,7 @@ class TransactionService:
         except ApiError as error:
             log.error("the end of %s cannot be logged: %s", effect.transactional_id, error)
             return
-        self.host.execute(shard.index, result).then(lambda done: self._completed(shard, effect, done))
+        self.host.execute(shard.index, result).then(partial(self._completed, shard, effect))
 
     def _completed(self, shard: TransactionShard, effect: Complete, done: Deferred[None]) -> None:
         try:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from minibroker.handlers.groups import check_group_id, client_info
 from minibroker.kernel.deferred import Deferred
 from minibroker.releases.features import GROUP_VERSION
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import outcome_of
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

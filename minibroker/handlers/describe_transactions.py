@@ -13,9 +13,10 @@ from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.metadata import TransactionEntry
 from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.kernel.deferred import Deferred, mapped, resolved
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.auth_helper import authorize
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -21,7 +21,8 @@ from minibroker.handlers import follower_fetch
 from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
 from minibroker.handlers.fetch_targets import Fetch, Named, Read, forget_targets, name_targets, open_fetch
 from minibroker.kernel.turns import AT_A_TIME
-from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.answers import follow
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -86,7 +87,7 @@ def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited
 def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:
     if not waited and not is_enough(request, fetch, fetch.reads):
         enough = wait_for_enough(ctx, request, fetch, fetch.reads)
-        return follow(ctx, enough, lambda _: _read_again(ctx, request, fetch, True))
+        return follow(enough, lambda _: _read_again(ctx, request, fetch, True))
     reads = _in_order(fetch.reads)
     if len(reads) > AT_A_TIME:
         return in_slices(ctx, reads, partial(_add, ctx, fetch), lambda: _response(fetch))

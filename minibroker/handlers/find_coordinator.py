@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import outcome_of
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 

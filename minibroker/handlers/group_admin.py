@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -16,9 +16,9 @@ from functools import partial
 from minibroker.coordinators.groups.environment import ClientInfo
 from minibroker.kernel.deferred import Deferred, resolved, started
 from minibroker.kernel.waiting import sleep
+from minibroker.requests.answers import follow, outcome_of
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import Answer, RequestContext, follow
-from minibroker.requests.slices import outcome_of
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -122,7 +122,7 @@ def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Answer:
         return LeaveGroupResponse(error_code=code)
 
     member = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
-    return follow(ctx, _leave(ctx, request.group_id, [member]), of_one)
+    return follow(_leave(ctx, request.group_id, [member]), of_one)
 
 
 async def _leave_in_parts(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:

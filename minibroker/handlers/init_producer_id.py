@@ -15,8 +15,8 @@ from minibroker.coordinators.transactions.metadata import (
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.kernel.deferred import Deferred
 from minibroker.releases.semantics import INIT_PRODUCER_ID
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import outcome_of
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 

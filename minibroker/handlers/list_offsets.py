@@ -16,7 +16,8 @@ from functools import partial
 from minibroker.kernel.deferred import started
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
-from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.answers import follow
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -41,51 +42,50 @@ _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Answer:
-    return _Lookups(ctx, request).answer()
+    """Partitions that are named twice are found in slices; then as many are looked up in a turn of the loop as it has
+    time for."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:  # what clients send most
+        only = _Lookup(topics[0].name, topics[0].partitions[0])
+        return _look_up_all(ctx, request, [only], [[only]])
+    #: for each topic of the request, its partitions; one that is named twice is answered once, as the later entry says
+    #: (ReplicaManager.fetchOffset)
+    lookups: list[dict[int, _Lookup]] = [{} for _ in topics]
+    seen: dict[tuple[str, int], _Lookup] = {}
 
-
-class _Lookups:
-    """A request while it is served. Partitions that are named twice are found in slices; then as many are looked up in
-    a turn of the loop as it has time for."""
-
-    def __init__(self, ctx: RequestContext, request: ListOffsetsRequest) -> None:
-        self._ctx, self._request = ctx, request
-        #: for each topic of the request, its partitions; one that is named twice is answered once, as the later entry
-        #: says (ReplicaManager.fetchOffset)
-        self._topics: list[dict[int, _Lookup]] = [{} for _ in request.topics]
-        self._seen: dict[tuple[str, int], _Lookup] = {}
-
-    def answer(self) -> Answer:
-        named = [(number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions]
-        return in_slices(self._ctx, named, self._name, self._look_up_all, keep=False)
-
-    def _name(self, some: Sequence[tuple[int, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
+    def name(some: Sequence[tuple[int, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
         for number, wanted in some:
-            topic, index = self._request.topics[number].name, wanted.partition_index
+            topic, index = topics[number].name, wanted.partition_index
             lookup = _Lookup(topic, wanted)
-            before = self._seen.setdefault((topic, index), lookup)
+            before = seen.setdefault((topic, index), lookup)
             if before is not lookup:
                 before.twice = lookup.twice = True
-            self._topics[number][index] = lookup
+            lookups[number][index] = lookup
 
-    def _look_up_all(self) -> Answer:
-        every = [lookup for topic in self._topics for lookup in topic.values()]
-        done = _look_up_some(self._ctx, self._request, every, 0)
-        if done == len(every):
-            return self._response()
-        rest = started(_look_up_rest(self._ctx, self._request, every, done))
-        return follow(self._ctx, rest, lambda _: self._response())
+    def look_up() -> Answer:
+        of_topics = [list(of_topic.values()) for of_topic in lookups]
+        return _look_up_all(ctx, request, [lookup for of_topic in of_topics for lookup in of_topic], of_topics)
 
-    def _response(self) -> ListOffsetsResponse:
-        return ListOffsetsResponse(
-            topics=[
-                _Topic(
-                    name=topic.name,
-                    partitions=[lookup.answer for lookup in lookups.values() if lookup.answer is not None],
-                )
-                for topic, lookups in zip(self._request.topics, self._topics, strict=True)
-            ]
-        )
+    named = [(number, wanted) for number, topic in enumerate(topics) for wanted in topic.partitions]
+    return in_slices(ctx, named, name, look_up, keep=False)
+
+
+def _look_up_all(
+    ctx: RequestContext, request: ListOffsetsRequest, every: list[_Lookup], of_topics: list[list[_Lookup]]
+) -> Answer:
+    done = _look_up_some(ctx, request, every, 0)
+    if done == len(every):
+        return _response(request, of_topics)
+    return follow(started(_look_up_rest(ctx, request, every, done)), lambda _: _response(request, of_topics))
+
+
+def _response(request: ListOffsetsRequest, of_topics: list[list[_Lookup]]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            _Topic(name=topic.name, partitions=[lookup.answer for lookup in lookups if lookup.answer is not None])
+            for topic, lookups in zip(request.topics, of_topics, strict=True)
+        ]
+    )
 
 
 class _Lookup:

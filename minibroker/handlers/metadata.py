@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from minibroker.controller.topics import check_topic_name
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.auth_helper import NOT_ASKED, authorize, authorized_operations
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -48,8 +49,11 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
     missing: list[str] = []
     if request.allow_auto_topic_creation:  # True in versions that do not have it
         known = ctx.broker.image.topics
-        named = [topic.name for topic in wanted if topic.name is not None and topic.topic_id == NO_ID]
-        missing = [name for name in named if name not in known]
+        missing = [
+            topic.name
+            for topic in wanted
+            if topic.name is not None and topic.topic_id == NO_ID and topic.name not in known
+        ]
     if not missing or not ctx.broker.settings.get_boolean("auto.create.topics.enable"):
         return _Describing(ctx, request, {}).answer(wanted)
     # While the controller is out of reach they are not there yet to the client, as in Kafka, which does not wait.
@@ -65,7 +69,8 @@ def _refusal(ctx: RequestContext, wanted: list[MetadataRequest.MetadataRequestTo
     """The answer to a request that Kafka refuses as a whole, None for any other."""
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _refused(wanted, ErrorCode.INVALID_REQUEST)
-    if any(topic.name is None for topic in wanted) and all(topic.topic_id == NO_ID for topic in wanted):
+    unnamed = [topic for topic in wanted if topic.name is None]
+    if unnamed and all(topic.topic_id == NO_ID for topic in wanted):
         # Kafka refuses a missing name in versions 10 and 11, and fails on it later.
         if ctx.api_version <= _IDS_UNUSED[1]:
             return _refused(wanted, ErrorCode.INVALID_REQUEST)
@@ -75,7 +80,8 @@ def _refusal(ctx: RequestContext, wanted: list[MetadataRequest.MetadataRequestTo
 
 
 class _Describing:
-    """A request while it is served: its topics are described in slices, and after that their partitions.
+    """A request while it is served: its topics are described in slices, and the partitions with them as far as the turn
+    of the loop has room for them, the others after that.
 
     refused: topics that the controller did not create, and why.
     """
@@ -91,20 +97,23 @@ class _Describing:
 
     def _describe(self, topics: Sequence[TopicImage | MetadataRequest.MetadataRequestTopic]) -> None:
         for wanted in topics:
-            topic = wanted if isinstance(wanted, TopicImage) else self._find(wanted)
-            if isinstance(topic, TopicImage):
-                described = _describe(self._ctx, self._request, topic)
-                self._topics.append(described)
-                self._partitions += [(described.partitions, partition) for partition in topic.partitions]
-            else:
+            topic = wanted if isinstance(wanted, TopicImage) else _find(self._ctx, self._request, wanted, self._refused)
+            if not isinstance(topic, TopicImage):
                 self._topics.append(topic)
-
-    def _find(
-        self, wanted: MetadataRequest.MetadataRequestTopic
-    ) -> TopicImage | MetadataResponse.MetadataResponseTopic:
-        return _find(self._ctx, self._request, wanted, self._refused)
+                continue
+            described = _describe(self._ctx, self._request, topic)
+            self._topics.append(described)
+            count = len(topic.partitions)
+            if count <= self._ctx.room:
+                self._ctx.room -= count
+                for partition in topic.partitions:
+                    described.partitions.append(_partition(self._ctx, partition))
+            else:
+                self._partitions += [(described.partitions, partition) for partition in topic.partitions]
 
     def _describe_partitions(self) -> Answer:
+        if not self._partitions:
+            return _answer(self._ctx, self._request, self._topics)
         return in_slices(self._ctx, self._partitions, self._fill, self._response, keep=False)
 
     def _fill(self, some: Sequence[tuple[list[MetadataResponse.MetadataResponsePartition], PartitionImage]]) -> None:

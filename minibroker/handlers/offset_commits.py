@@ -11,8 +11,9 @@ from typing import Any
 from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import TopicImage
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.slices import in_slices
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID

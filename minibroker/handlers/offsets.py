@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minibroker.handlers.groups import check_group_id
 from minibroker.handlers.offset_commits import OffsetCommitting
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.answers import outcome_of
 from minibroker.requests.context import Answer, RequestContext
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.slices import in_slices
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID

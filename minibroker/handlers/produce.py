@@ -25,7 +25,8 @@ from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import PRODUCE
-from minibroker.requests.context import Answer, CloseConnection, RequestContext, follow
+from minibroker.requests.answers import follow
+from minibroker.requests.context import Answer, CloseConnection, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker.requests.transactional_batches import is_transactional
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -164,7 +165,7 @@ def _produce_beside_refused(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], refused: dict[_Key, ApiError]
 ) -> Answer:
     """Write the remaining entries of partitions that the request names more than once, and answer with the refusals."""
-    return follow(ctx, _produce(ctx, request, entries), lambda response: _with_refused(ctx, response, refused))
+    return follow(_produce(ctx, request, entries), lambda response: _with_refused(ctx, response, refused))
 
 
 def _with_refused(

@@ -16,6 +16,7 @@ from minibroker.handlers import fetch, find_coordinator, list_offsets, metadata,
 from minibroker.handlers.api_versions import ApiVersions, unsupported
 from minibroker.requests import forwarded, rights, special_rights
 from minibroker.requests.api import Api
+from minibroker.requests.chain import Later
 from minibroker.requests.context import Handler, RequestContext
 from minibroker.requests.dispatch import Dispatcher
 from minibroker.requests.kinds import WHOLE, Each, Kind
@@ -90,16 +91,8 @@ def _row(
 
 
 def _later(module: str, name: str) -> Handler:
-    """A handler whose module is imported at its first request: groups are a seventh of what a start would import."""
-    handler: Handler | None = None
-
-    def handle(ctx: RequestContext, request: Any) -> Any:
-        nonlocal handler
-        if handler is None:
-            handler = getattr(import_module(f"minibroker.handlers.{module}"), name)
-        return handler(ctx, request)
-
-    return handle
+    """A handler of a module that only some brokers need: groups are a seventh of what a start would import."""
+    return Later(lambda: getattr(import_module(f"minibroker.handlers.{module}"), name))
 
 
 def _only_brokers(_: RequestContext, request: Any) -> Any:

@@ -22,9 +22,10 @@ from minibroker.releases.semantics import (
     EPOCH_BUMPING_END_TXN,
     Ending,
 )
+from minibroker.requests.answers import follow, outcome_of
 from minibroker.requests.auth_helper import authorize
-from minibroker.requests.context import Answer, RequestContext, follow
-from minibroker.requests.slices import in_slices, outcome_of
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.slices import in_slices
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -184,7 +185,7 @@ class _Joining:
     def _wait(self) -> Answer:
         if not self._durable:
             return self._answer_all()
-        return follow(self._ctx, gather(self._durable), lambda _: self._answer_all())
+        return follow(gather(self._durable), lambda _: self._answer_all())
 
     def _answer_all(self) -> Answer:
         return in_slices(self._ctx, self._partitions, self._answer, self._response)

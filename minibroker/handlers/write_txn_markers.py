@@ -15,7 +15,8 @@ from minibroker.coordinator_runtime.transaction_markers import Marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.kernel.deferred import Deferred, when_all_done
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
-from minibroker.requests.context import Answer, RequestContext, follow
+from minibroker.requests.answers import follow
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -78,7 +79,7 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
             return _response(ctx, _all_failed(ctx, markers, markers[unbuilt]))
         if not waiting:
             return _response(ctx, codes)
-        return follow(ctx, when_all_done([deferred for _, deferred in waiting]), lambda _: written())
+        return follow(when_all_done([deferred for _, deferred in waiting]), lambda _: written())
 
     return in_slices(ctx, _in_partitions(markers[:unbuilt]), write, answer)
 

@@ -13,28 +13,26 @@ from typing import Any, Generic, TypeVar, cast
 T = TypeVar("T")
 U = TypeVar("U")
 
-_PENDING: Any = object()
-
 
 class Deferred(Generic[T]):
-    """A value or an exception that is delivered exactly once."""
+    """A value or an exception that is delivered exactly once. done: whether it was; only to be read."""
 
-    __slots__ = ("_callbacks", "_error", "_value")
+    __slots__ = ("_callbacks", "_error", "_value", "done")
+
+    _value: T
+    _error: BaseException | None
+    _callbacks: list[Callable[[Deferred[T]], None]] | None
 
     def __init__(self) -> None:
-        self._value: T = _PENDING
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Deferred[T]], None]] | None = None
-
-    @property
-    def done(self) -> bool:
-        return self._value is not _PENDING or self._error is not None
+        self.done = False
+        self._error = self._callbacks = None
 
     def resolve(self, value: T) -> None:
         """Deliver `value`; a second delivery is a bug of the caller."""
-        if self._value is not _PENDING or self._error is not None:
+        if self.done:
             raise RuntimeError("already resolved")
         self._value = value
+        self.done = True
         if self._callbacks is not None:
             self._run_callbacks()
 
@@ -43,6 +41,7 @@ class Deferred(Generic[T]):
         if self.done:
             raise RuntimeError("already resolved")
         self._error = error
+        self.done = True
         self._run_callbacks()
 
     def take(self, other: Deferred[T]) -> None:
@@ -54,16 +53,15 @@ class Deferred(Generic[T]):
 
     def result(self) -> T:
         """The value; raises what was delivered with `fail`, or RuntimeError when nothing was delivered yet."""
-        value = self._value
-        if value is not _PENDING:
-            return value
         if self._error is not None:
             raise self._error
-        raise RuntimeError("not resolved yet")
+        if not self.done:
+            raise RuntimeError("not resolved yet")
+        return self._value
 
     def then(self, callback: Callable[[Deferred[T]], None]) -> None:
         """Call `callback(self)` once the value is there, at once when it already is."""
-        if self._value is not _PENDING or self._error is not None:
+        if self.done:
             callback(self)
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -76,14 +74,16 @@ class Deferred(Generic[T]):
             callback(self)
 
     def __await__(self) -> Generator[Deferred[T], None, T]:
-        if self._value is _PENDING and self._error is None:
+        if not self.done:
             yield self
         return self.result()
 
 
 def resolved(value: T) -> Deferred[T]:
     """A Deferred that already holds `value`."""
-    deferred: Deferred[T] = Deferred()
+    deferred: Deferred[T] = Deferred.__new__(Deferred)
+    deferred.done = True
+    deferred._error = deferred._callbacks = None
     deferred._value = value
     return deferred
 

@@ -280,7 +280,7 @@ class Partition:
 
     def when_high_watermark(self, offset: int) -> Deferred[None]:
         """Resolved once the high watermark is at or past `offset`."""
-        if self.log.high_watermark >= offset:
+        if (self._log or self.log).high_watermark >= offset:
             return _DONE
         waiter: Deferred[None] = Deferred()
         self._hw_count += 1

@@ -46,14 +46,10 @@ _LOOKED_AT_ONCE: Final = 256
 """Topics, partitions and the like of an answer that are looked at without a pause: some 0.1 ms."""
 
 
-def errs(answer: Struct) -> bool:
-    """Whether there may be an error in an answer: False for a short one without any."""
-    return _look(type(answer))(answer)
-
-
 @cache
-def _look(response: type[Struct]) -> Callable[[Any], bool]:
-    """The same for one type of answer. It reads nothing but error codes, because most answers have no error."""
+def may_err(response: type[Struct]) -> Callable[[Any], bool]:
+    """Whether there may be an error in an answer of this type: False for a short one without any. It reads nothing but
+    error codes, because most answers have no error."""
     source = Source("def errs(m):", {})
     source.put(f"left = {_LOOKED_AT_ONCE}")
     _write_look(source, response, response, "m")

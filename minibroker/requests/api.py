@@ -39,3 +39,9 @@ class Api(NamedTuple):
     clients: bool = True
     reads_answer: bool = True
     kind: Kind = WHOLE
+
+
+def stable(api: Api) -> Api:
+    """The row without its unstable versions."""
+    first = api.unstable_from
+    return api if first is None else api._replace(max_version=min(api.max_version, first - 1), unstable_from=None)

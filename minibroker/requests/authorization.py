@@ -7,18 +7,19 @@ the client has a right to, and the answer gets the others back with their errors
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEPS, parts
+from minibroker.requests.answers import follow
 from minibroker.requests.api import Api
-from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext, settled
+from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext
 from minibroker.requests.error_responses import refused
 from minibroker.requests.kinds import Each
 from minibroker.requests.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
+from minibroker.requests.slices import in_slices
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -51,65 +52,99 @@ class Rights:
                     return _refuse(api, ctx, request, error)
             return onward(ctx, request)
 
-        async def in_part(ctx: RequestContext, request: Any) -> Response | None:
-            checked = await _check(api, rules, also, ctx, request)
-            if isinstance(checked, Response):
-                return checked
-            request, served_items, others = checked
+        def in_part(ctx: RequestContext, request: Any) -> Answer:
+            return _Checked(api, ctx, request, rules, also, pass_on).check()
+
+        def pass_on(checked: _Checked) -> Answer:
+            ctx, request, others = checked.ctx, checked.request, checked.others
             if others and getattr(request, "acks", None) == 0:
                 raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
-            if not served_items:
+            if not checked.has_items:
                 if served is None:
                     return _joined(others[0], others[1:])
                 ctx = replace(ctx, api_version=max(served.min_version, ctx.api_version))
-            answer: Any = settled(ctx, onward(ctx, request))
-            if type(answer) is Deferred:
-                answer = await answer
-            if answer is None:
-                return None
-            for filtered in shown:
-                answer = await filtered.part(ctx, request, answer)
-            return _joined(answer, others)
+
+            def show(filters: Sequence[Shown], answer: Any) -> Answer:
+                if answer is None or not filters:
+                    return None if answer is None else _joined(answer, others)
+                return follow(filters[0].part(ctx, request, answer), partial(show, filters[1:]))
+
+            return follow(onward(ctx, request), partial(show, shown))
 
         return handle
 
 
-async def _check(
-    api: Api,
-    rules: Sequence[tuple[RequestRight | ItemRight, Sequence[str]]],
-    also: Sequence[Also],
-    ctx: RequestContext,
-    request: Any,
-) -> Response | tuple[Any, bool, list[Response]]:
-    """The refusal of the whole request; or what is left of it, whether that has items, and the answers for the rest."""
-    others: list[Response] = []
-    has_items = True
-    for rule, fields in rules:
-        if isinstance(rule, RequestRight):
-            for number, names in enumerate(parts(rule.asked(request))):
-                if number:
-                    await STEPS
-                error = rule.error(ctx, names)
-                if error is not None:
-                    return await _refuse(api, ctx, request, error)
-            continue
-        for field in fields:
-            allowed: list[Any] = []
-            rest: list[Any] = []
-            for number, items in enumerate(parts(rule.items(ctx, request, field))):
-                if number:
-                    await STEPS
-                rule.split(ctx, request, items, allowed, rest)
-            if rest:
-                if isinstance(api.kind, Each) and api.kind.once:  # Kafka looks at distinct names only
-                    rest = list(dict.fromkeys(rest))
-                others.append(await _refuse_some(api, ctx, _with(request, field, rest), CODES[rule.kind]))
-                request, has_items = _with(request, field, allowed), bool(allowed)
-    for right in also:
-        error = right.error(ctx, request)
-        if error is not None:
-            return await _refuse(api, ctx, request, error)
-    return request, has_items, others
+class _Checked:
+    """A request whose rights are checked rule by rule, and list by list, in slices.
+
+    request: what is left of it, with has_items: whether that has any; others: the answers for the rest. pass_on: called
+    with it where it is not refused as a whole.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        ctx: RequestContext,
+        request: Any,
+        rules: Sequence[tuple[RequestRight | ItemRight, Sequence[str]]],
+        also: Sequence[Also],
+        pass_on: Callable[[_Checked], Answer],
+    ) -> None:
+        self.ctx, self.request = ctx, request
+        self.has_items = True
+        self.others: list[Response] = []
+        self._api, self._also, self._pass_on = api, also, pass_on
+        self._checks: list[Callable[[], Answer]] = []
+        for rule, fields in rules:
+            if isinstance(rule, RequestRight):
+                self._checks.append(partial(self._whole, rule))
+            else:
+                self._checks += [partial(self._items, rule, field) for field in fields]
+
+    def check(self) -> Answer:
+        """The rest of the checks, and what follows them."""
+        if self._checks:
+            return self._checks.pop(0)()
+        for right in self._also:
+            error = right.error(self.ctx, self.request)
+            if error is not None:
+                return _refuse(self._api, self.ctx, self.request, error)
+        return self._pass_on(self)
+
+    def _whole(self, rule: RequestRight) -> Answer:
+        errors: list[ApiError] = []
+
+        def look(names: Sequence[str]) -> None:
+            error = None if errors else rule.error(self.ctx, names)
+            if error is not None:
+                errors.append(error)
+
+        def decide() -> Answer:
+            return _refuse(self._api, self.ctx, self.request, errors[0]) if errors else self.check()
+
+        return in_slices(self.ctx, rule.asked(self.request), look, decide)
+
+    def _items(self, rule: ItemRight, field: str) -> Answer:
+        allowed: list[Any] = []
+        rest: list[Any] = []
+
+        def split(items: Sequence[Any]) -> None:
+            rule.split(self.ctx, self.request, items, allowed, rest)
+
+        def decide() -> Answer:
+            if not rest:
+                return self.check()
+            kind = self._api.kind
+            refused = list(dict.fromkeys(rest)) if isinstance(kind, Each) and kind.once else rest  # as Kafka's set
+            request = _with(self.request, field, refused)
+            return follow(_refuse_some(self._api, self.ctx, request, CODES[rule.kind]), go_on)
+
+        def go_on(answer: Response) -> Answer:
+            self.others.append(answer)
+            self.request, self.has_items = _with(self.request, field, allowed), bool(allowed)
+            return self.check()
+
+        return in_slices(self.ctx, rule.items(self.ctx, self.request, field), split, decide)
 
 
 def _with(request: Any, field: str, items: list[Any]) -> Any:
@@ -118,38 +153,36 @@ def _with(request: Any, field: str, items: list[Any]) -> Any:
     return changed
 
 
-async def _refused(ctx: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+def _refused(ctx: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Answer:
     """`refused`; of a long request on the thread that computes, as nothing else holds the request."""
     if not ctx.long:
         return refused(request, ctx.api_version, code, message)
-    return await ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message), ctx.wanted)
+    return ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message), ctx.wanted)
 
 
-async def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) -> Response:
+def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) -> Answer:
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(str(error))
-    answer: Response = await _refused(ctx, request, error.code, error.message)
-    for rule in api.rights:
-        if isinstance(rule, Refused) and rule.whole:
-            await _shaped(rule, ctx, request, answer)
-    return answer
+    shapes = [rule for rule in api.rights if isinstance(rule, Refused) and rule.whole]
+    return follow(_refused(ctx, request, error.code, error.message), partial(_shaped, shapes, ctx, request))
 
 
-async def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
+def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -> Answer:
     """The answer for the refused items of a request whose other items are served: it has no error as a whole."""
-    answer = await _refused(ctx, request, code)
-    if hasattr(answer, "error_code"):
-        answer.error_code = ErrorCode.NONE
-    for rule in api.rights:
-        if isinstance(rule, Refused) and rule.part:
-            await _shaped(rule, ctx, request, answer)
-    return answer  # type: ignore[no-any-return]
+    shapes = [rule for rule in api.rights if isinstance(rule, Refused) and rule.part]
+
+    def without_error(answer: Any) -> Answer:
+        if hasattr(answer, "error_code"):
+            answer.error_code = ErrorCode.NONE
+        return _shaped(shapes, ctx, request, answer)
+
+    return follow(_refused(ctx, request, code), without_error)
 
 
-async def _shaped(rule: Refused, ctx: RequestContext, request: Any, answer: Response) -> None:
-    waited = rule.shape(ctx, request, answer)
-    if waited is not None:
-        await waited
+def _shaped(shapes: Sequence[Refused], ctx: RequestContext, request: Any, answer: Response) -> Answer:
+    if not shapes:
+        return answer
+    return follow(shapes[0].shape(ctx, request, answer), lambda _: _shaped(shapes[1:], ctx, request, answer))
 
 
 def _joined(answer: Response, others: Sequence[Response]) -> Response:

@@ -10,11 +10,12 @@ to do for an API, is not called at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from minibroker.requests.api import Api
-from minibroker.requests.context import Handler
+from minibroker.requests.context import Answer, Handler, RequestContext
 
 
 class Place(IntEnum):
@@ -34,6 +35,16 @@ class Place(IntEnum):
     """Inside of rights: what a client may not do is refused, however ready it is."""
     SLICES = 7
     """At the handler: all others see whole requests and whole answers."""
+
+
+class Later:
+    """A handler that is imported when a chain of its API is bound, at the first request."""
+
+    def __init__(self, imported: Callable[[], Handler]) -> None:
+        self.imported = imported
+
+    def __call__(self, ctx: RequestContext, request: Any) -> Answer:
+        return self.imported()(ctx, request)
 
 
 class Link(Protocol):
@@ -62,7 +73,7 @@ class Chain:
 
     def bound(self, api: Api) -> Handler:
         """The outermost handler of an API."""
-        handler = api.handler
+        handler = api.handler.imported() if isinstance(api.handler, Later) else api.handler
         for place in sorted(self._links, reverse=True):
             handler = self._links[place].around(api, handler)
         return handler

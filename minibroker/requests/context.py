@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.kernel.deferred import Deferred, after, failed, resolved
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.refusals import Refusal
-from minibroker.kernel.turns import STEPS_AT_ONCE, in_turns
+from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import Buffer
@@ -143,38 +142,7 @@ def _api_name(api_key: int) -> str:
 Frames = list[Buffer]
 """The buffers of a response frame, size prefix included."""
 
-Answer = Response | Frames | None | Deferred[Any] | Coroutine[Deferred[Any] | None, None, Any]
+Answer = Response | Frames | None | Deferred[Any]
 """What a handler or a link of the chain returns: the response, None for a request without one (Produce with acks=0),
-ready frames where a fault changed the bytes, a Deferred of these, or a coroutine that returns one of them."""
-Settled = Response | Frames | None | Deferred[Any]
-"""The same, with every coroutine started and every Deferred that is done replaced by its value."""
+ready frames where a fault changed the bytes, or a Deferred of these."""
 Handler = Callable[[RequestContext, Any], Answer]
-
-
-def settled(ctx: RequestContext, answer: Answer) -> Settled:
-    """A handler's result, as far as it is ready. A coroutine is run, in turns with other work if it is long.
-
-    Raises what the handler raised before it had to wait.
-    """
-    if type(answer) is CoroutineType:
-        answer = in_turns(ctx.broker.lane, answer, ctx.takes_long)
-    if type(answer) is Deferred and answer.done:
-        answer = answer.result()
-    return answer  # type: ignore[return-value]
-
-
-def follow(ctx: RequestContext, answer: Answer, use: Callable[[Any], Answer]) -> Settled:
-    """The result of `use(answer)`, once the answer is ready."""
-    given = settled(ctx, answer)
-    if type(given) is not Deferred:
-        return settled(ctx, use(given))
-    return after(given, lambda: settled(ctx, use(given.result())))
-
-
-def later(ctx: RequestContext, handler: Handler, request: Any) -> Deferred[Any]:
-    """What a handler answers, or raises, as a Deferred."""
-    try:
-        given = settled(ctx, handler(ctx, request))
-    except Exception as error:
-        return failed(error)
-    return given if type(given) is Deferred else resolved(given)

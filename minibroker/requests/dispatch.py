@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
-from minibroker.requests.api import Api
+from minibroker.requests.answers import follow, later, settled
+from minibroker.requests.api import Api, stable
 from minibroker.requests.chain import Chain, Link, Place
-from minibroker.requests.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
+from minibroker.requests.context import Answer, CloseConnection, Frames, Handler, RequestContext
 from minibroker.requests.not_served import description
 from minibroker.requests.response_frames import framed, frames_of, watched
 from minibroker_protocol.dsl import Request, Response
@@ -55,19 +56,20 @@ class Dispatcher:
         slices: Link | None = None,
     ) -> None:
         self._broker = broker
-        self._apis = apis
+        unstable = broker.settings.get_boolean("unstable.api.versions.enable")
+        self._apis = apis if unstable else {key: stable(api) for key, api in apis.items()}
         self._unsupported_api_versions = unsupported_api_versions
-        self._unstable = broker.settings.get_boolean("unstable.api.versions.enable")
         self._chain = Chain()
         self._chain.put(Place.EXPLAIN, explain)
-        chain_of_brokers = Chain()
-        chain_of_brokers.put(Place.EXPLAIN, explain)
-        for chain in (self._chain, chain_of_brokers):
+        self._apis_of_brokers = apis_of_brokers
+        self._chain_of_brokers = Chain()
+        self._chain_of_brokers.put(Place.EXPLAIN, explain)
+        for chain in (self._chain, self._chain_of_brokers):
             chain.put(Place.NOT_YET, not_yet)
             chain.put(Place.SLICES, slices)
-        self._handlers_of_brokers = {key: chain_of_brokers.bound(api) for key, api in apis_of_brokers.items()}
         self._chain.put(Place.RIGHTS, rights)
         self._handlers: dict[int, Handler] = {}  # of the APIs requested since a link was added or removed
+        self._handlers_of_brokers: dict[int, Handler] = {}
 
     def link(self, place: Place, link: Link | None) -> None:
         """Put `link` at a place of the clients' chain, for requests that arrive from now on; None leaves it empty."""
@@ -93,7 +95,7 @@ class Dispatcher:
         api = self._apis.get(api_key)
         if api is None:
             raise CloseConnection(description(api_key))
-        if not self._serves(api, version):
+        if not api.min_version <= version <= api.max_version:
             if api_key == API_VERSIONS_KEY:
                 return framed(api, 0, correlation_id, self._unsupported_api_versions())
             raise CloseConnection(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
@@ -137,13 +139,13 @@ class Dispatcher:
             raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
 
     def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
-        answer = settled(ctx, answer)
+        answer = settled(answer)
         if type(answer) is Deferred:
             # A request that waits for the end of a pause has yet to meet the link that may send its frame again.
             meets_faults = self.link_at(Place.PAUSE) is not None and self.link_at(Place.FAULTS_AND_TRACE) is not None
             if not refers_to_input(api.request) and not meets_faults:
                 ctx.release_frame()
-            return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
+            return follow(answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
@@ -158,11 +160,6 @@ class Dispatcher:
         )
         return mapped(made, lambda frames: watched(ctx, answer, frames)) if ctx.watchers else made
 
-    def _serves(self, api: Api, version: int) -> bool:
-        if not api.min_version <= version <= api.max_version:
-            return False
-        return api.unstable_from is None or version < api.unstable_from or self._unstable
-
     # -- between brokers ---------------------------------------------------------------------------------------------
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
@@ -170,7 +167,10 @@ class Dispatcher:
         key = request.__api_key__
         handler = self._handlers_of_brokers.get(key)
         if handler is None:
-            return failed(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
+            if key not in self._apis_of_brokers:
+                return failed(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
+            handler = self._chain_of_brokers.bound(self._apis_of_brokers[key])
+            self._handlers_of_brokers[key] = handler
         connection = ConnectionInfo(listener="INTERNAL")
         return later(
             RequestContext(self._broker, key, api_version, None, connection, inter_broker=True), handler, request

@@ -13,8 +13,9 @@ from typing import Any, Final
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import ONGOING, PREPARED
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.requests.answers import follow
 from minibroker.requests.api import Api
-from minibroker.requests.context import Answer, Handler, RequestContext, follow
+from minibroker.requests.context import Answer, Handler, RequestContext
 from minibroker.requests.error_responses import refused
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -96,7 +97,7 @@ class NotYet:
                     topic.error_code, topic.topic_id, topic.partitions = code, NO_ID, []
             return answer
 
-        return follow(ctx, onward(ctx, request), described)
+        return follow(onward(ctx, request), described)
 
     def _find_coordinator(self, ctx: RequestContext, request: m.FindCoordinatorRequest, onward: _Onward) -> Answer:
         topic = _TOPIC_OF_KEY_TYPE.get(request.key_type, "")
@@ -111,7 +112,7 @@ class NotYet:
                     coordinator.node_id, coordinator.host, coordinator.port = -1, "", -1
             return answer
 
-        return follow(ctx, onward(ctx, request), described)
+        return follow(onward(ctx, request), described)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class NotYet:
                 self._joins.pop(name, None)  # a new instance has waited for the markers
             return answer
 
-        return follow(ctx, onward(ctx, request), begun)
+        return follow(onward(ctx, request), begun)
 
     def _end_txn(self, ctx: RequestContext, request: m.EndTxnRequest, onward: _Onward) -> Answer:
         name = request.transactional_id
@@ -152,7 +153,7 @@ class NotYet:
                 self._joins[name] = _JOINS_REFUSED
             return answer
 
-        return follow(ctx, onward(ctx, request), ended)
+        return follow(onward(ctx, request), ended)
 
     def _refuses_join(self, ctx: RequestContext, name: str, producer_id: int, epoch: int) -> bool:
         # Another producer id or epoch is refused by the coordinator, in the order of checks of its release.
@@ -195,7 +196,7 @@ class NotYet:
             answer.results_by_transaction = [*answer.results_by_transaction, *told_to_wait.results_by_transaction]
             return answer
 
-        return follow(ctx, onward(ctx, m.AddPartitionsToTxnRequest(transactions=others)), joined)
+        return follow(onward(ctx, m.AddPartitionsToTxnRequest(transactions=others)), joined)
 
     def _add_offsets(self, ctx: RequestContext, request: m.AddOffsetsToTxnRequest, onward: _Onward) -> Answer:
         if self._refuses_join(ctx, request.transactional_id, request.producer_id, request.producer_epoch):
@@ -209,7 +210,7 @@ class NotYet:
                     self._joins.pop(state.transactional_id, None)  # who has seen it complete need not wait
             return answer
 
-        return follow(ctx, onward(ctx, request), described)
+        return follow(onward(ctx, request), described)
 
 
 _ENDING: Final = frozenset(state.label for state in PREPARED)

@@ -6,8 +6,9 @@ from typing import Any
 
 from minibroker.broker.suspension import Suspension
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.answers import later
 from minibroker.requests.api import Api
-from minibroker.requests.context import Answer, Handler, RequestContext, later
+from minibroker.requests.context import Answer, Handler, RequestContext
 
 
 class Pause:

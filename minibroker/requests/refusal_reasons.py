@@ -7,13 +7,15 @@ request's values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
-from minibroker.requests.answered_errors import errs, looked_through
+from minibroker.requests.answered_errors import AnsweredError, looked_through, may_err
+from minibroker.requests.answers import follow
 from minibroker.requests.api import Api
-from minibroker.requests.context import Answer, Handler, RequestContext, follow, settled
+from minibroker.requests.context import Answer, Handler, RequestContext
+from minibroker.requests.slices import in_slices_of
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -54,8 +56,8 @@ RULES: Final = {
 }
 """The rule behind a code that comes without a message."""
 
-_STRUCTS_A_STEP: Final = 8
-"""Structs of an answer (topics, partitions) that are read in the time of one step of other work."""
+_STRUCTS_OF_AN_ELEMENT: Final = 8
+"""Structs of an answer (topics, partitions) that are read in the time of one element of other work."""
 _SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
 """Entities that a reason names beside the rule."""
 
@@ -67,37 +69,33 @@ class Explain:
         if not api.reads_answer:
             return onward
 
+        response = api.response
+        errs = may_err(response)
+
         def handle(ctx: RequestContext, request: Any) -> Answer:
             answer = onward(ctx, request)
-            if type(answer) is not api.response:
-                answer = settled(ctx, answer)
-                if type(answer) is Deferred:
-                    return follow(ctx, answer, lambda given: noted(ctx, request, given))
-            return noted(ctx, request, answer)
+            if type(answer) is response and not errs(answer):  # as most are: at once
+                return answer
+            return follow(answer, partial(noted, ctx, request))
 
         def noted(ctx: RequestContext, request: Request, answer: Any) -> Answer:
-            return _note(ctx, request, answer) if type(answer) is api.response and errs(answer) else answer
+            return note_errors(ctx, request, answer) if type(answer) is response and errs(answer) else answer
 
         return handle
 
 
-async def _note(ctx: RequestContext, request: Request, answer: Response) -> Response:
-    await note_errors(ctx, request, answer)
-    return answer
-
-
-async def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:
-    """Remember the errors of `answer` that have no reason yet."""
+def note_errors(ctx: RequestContext, request: Request, answer: Response) -> Answer:
+    """Remember the errors of `answer` that have no reason yet, and return it."""
     noted = frozenset(ctx.noted or ())  # as it is now: one code may stand at several places
-    structs = 0
-    for error in looked_through(answer):
-        if error is None:
-            structs += 1
-            if structs % _STRUCTS_A_STEP == 0:
-                await STEP
-        elif error.code not in noted:
-            code = ErrorCode(error.code)
-            ctx.refused(error.subject or "the request", ApiError(code, error.message or _reason(ctx, code, request)))
+
+    def note(some: Sequence[AnsweredError | None]) -> None:
+        for error in some:
+            if error is not None and error.code not in noted:
+                code = ErrorCode(error.code)
+                reason = ApiError(code, error.message or _reason(ctx, code, request))
+                ctx.refused(error.subject or "the request", reason)
+
+    return in_slices_of(ctx, looked_through(answer), note, lambda: answer, few=_STRUCTS_OF_AN_ELEMENT)
 
 
 def _reason(ctx: RequestContext, code: ErrorCode, request: Request) -> str:

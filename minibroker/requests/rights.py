@@ -5,16 +5,15 @@ The declaration of a field says whether it names topics, groups or ids (`f(entit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import AT_A_TIME
 from minibroker.requests.auth_helper import authorize as may
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.transactional_batches import has_transactional_batch
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
-from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.structs import Struct, lists_about, named_by
@@ -172,7 +171,7 @@ class Also(NamedTuple):
 class Shown(NamedTuple):
     """What the client may see of the answer. part: (context, request, answer) → the answer that it gets."""
 
-    part: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, Response]]
+    part: Callable[[RequestContext, Any, Any], Answer]
 
 
 class Refused(NamedTuple):
@@ -180,7 +179,7 @@ class Refused(NamedTuple):
     the answer for the refused part, and returns what is to be waited for. whole, part: whether to call it for the whole
     request, for some items."""
 
-    shape: Callable[[RequestContext, Any, Any], Deferred[Any] | None]
+    shape: Callable[[RequestContext, Any, Any], Answer]
     whole: bool = True
     part: bool = False
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from itertools import islice
 from typing import Any, TypeVar
 
-from minibroker.kernel.deferred import Deferred, after, gather, mapped, resolved
+from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
 from minibroker.kernel.executor import Abandoned
 from minibroker.kernel.turns import STEPS_AT_ONCE
+from minibroker.requests.answers import settled
 from minibroker.requests.api import Api
-from minibroker.requests.context import Answer, Handler, RequestContext, settled
+from minibroker.requests.context import Answer, Handler, RequestContext
 from minibroker.requests.kinds import Each
 from minibroker_protocol.dsl import Response
-from minibroker_protocol.errors import ApiError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -38,24 +39,56 @@ def in_slices(
         ctx.room -= elements
         work(items)
         return then()
-    ctx.takes_long()
-    outcome: Deferred[Any] = Deferred()
     position = 0
 
-    def go_on() -> None:
+    def work_on() -> bool:
         nonlocal position
         few = items[position : position + max(1, ctx.room // cost)]
         position += len(few)
         ctx.room -= len(few) * cost
+        work(few)
+        return position == len(items)
+
+    return _in_turns(ctx, work_on, then, begin=ctx.room >= cost, keep=keep)
+
+
+def in_slices_of(
+    ctx: RequestContext,
+    items: Iterator[T],
+    work: Callable[[Sequence[T]], None],
+    then: Callable[[], Answer],
+    *,
+    few: int,
+) -> Answer:
+    """The same for items that are found one after the other; `few` of them cost as much as an element of a list."""
+
+    def work_on() -> bool:
+        most = max(1, ctx.room) * few
+        some = list(islice(items, most))
+        ctx.room -= -(-len(some) // few)
+        work(some)
+        return len(some) < most
+
+    return then() if work_on() else _in_turns(ctx, work_on, then, begin=False, keep=True)
+
+
+def _in_turns(
+    ctx: RequestContext, work_on: Callable[[], bool], then: Callable[[], Answer], *, begin: bool, keep: bool
+) -> Deferred[Any]:
+    """Call `work_on` once a turn of the loop until it is True, and answer with `then`. begin: the first time now."""
+    ctx.takes_long()
+    outcome: Deferred[Any] = Deferred()
+
+    def go_on() -> None:
         try:
             if not (keep or ctx.wanted()):
                 raise Abandoned
-            work(few)
-            answer = None if position < len(items) else settled(ctx, then())
+            ended = work_on()
+            answer = settled(then()) if ended else None
         except Exception as error:
             outcome.fail(error)
             return
-        if position < len(items):
+        if not ended:
             ctx.broker.lane.turn(in_next_turn)
         elif type(answer) is Deferred:
             answer.then(outcome.take)
@@ -66,33 +99,11 @@ def in_slices(
         ctx.begin_turn()
         go_on()
 
-    if ctx.room < cost:
-        ctx.broker.lane.turn(in_next_turn)
-    else:
+    if begin:
         go_on()
+    else:
+        ctx.broker.lane.turn(in_next_turn)
     return outcome
-
-
-def outcome_of(
-    ask: Callable[[], Deferred[T]], then: Callable[[T], U | Deferred[U]], refused: Callable[[ApiError], U]
-) -> U | Deferred[U]:
-    """`then` of what `ask` brings, or `refused` of its ApiError, raised or brought: at once where it is there.
-
-    What `then` and `refused` raise themselves is raised here, or fails the Deferred.
-    """
-    try:
-        pending = ask()
-    except ApiError as error:
-        return refused(error)
-
-    def decide() -> U | Deferred[U]:
-        try:
-            value = pending.result()
-        except ApiError as error:
-            return refused(error)
-        return then(value)
-
-    return decide() if pending.done else after(pending, decide)
 
 
 class Slices:
@@ -117,7 +128,7 @@ class Slices:
 
             def serve(slices: Sequence[tuple[bool, list[Any]]]) -> None:
                 for goes_on, few in slices:
-                    answer: Any = settled(ctx, onward(ctx, _with(request, outer, few)))
+                    answer: Any = settled(onward(ctx, _with(request, outer, few)))
                     answers.append((goes_on, answer if type(answer) is Deferred else resolved(answer)))
 
             def join() -> Deferred[Response]:

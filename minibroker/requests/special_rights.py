@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
 from minibroker.requests.auth_helper import authorize as may
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.rights import (
     CLUSTER,
     DESCRIBE,
@@ -25,7 +23,6 @@ from minibroker.requests.rights import (
 from minibroker.requests.slices import in_slices
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _TOP_LEVEL_OFFSET_FETCH = 2
@@ -47,98 +44,121 @@ def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
 # -- what the client may see of an answer ------------------------------------------------------------------------------
 
 
-async def _allowed(
-    ctx: RequestContext, operation: AclOperation, kind: ResourceType, items: Sequence[Any], name: str
-) -> list[Any]:
-    """Those of `items` that the client has the right to. name: the field with the name; items without one stay."""
-    kept = []
-    for item in items:
-        await STEP
-        named = getattr(item, name)
-        if named is None or may(ctx, operation, kind, named):
-            kept.append(item)
-    return kept
+def _allowed(
+    ctx: RequestContext, operation: AclOperation, kind: ResourceType, answer: Any, field: str, name: str
+) -> Answer:
+    """`answer` with those items of its list `field` that the client has the right to. name: the field with an item's
+    name; items without one stay."""
+    kept: list[Any] = []
+
+    def look(items: Sequence[Any]) -> None:
+        for item in items:
+            named = getattr(item, name)
+            if named is None or may(ctx, operation, kind, named):
+                kept.append(item)
+
+    def only_those() -> Answer:
+        setattr(answer, field, kept)
+        return answer  # type: ignore[no-any-return]
+
+    return in_slices(ctx, getattr(answer, field), look, only_those)
 
 
-async def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Answer:
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        answer.topics = await _allowed(ctx, DESCRIBE, TOPIC, answer.topics, "name")
+        return _allowed(ctx, DESCRIBE, TOPIC, answer, "topics", "name")
     return answer  # type: ignore[no-any-return]
 
 
-async def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Response:
+def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Answer:
     if not may(ctx, DESCRIBE, CLUSTER):
-        answer.groups = await _allowed(ctx, DESCRIBE, GROUP, answer.groups, "group_id")
+        return _allowed(ctx, DESCRIBE, GROUP, answer, "groups", "group_id")
     return answer  # type: ignore[no-any-return]
 
 
-async def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Response:
-    states = answer.transaction_states
-    answer.transaction_states = await _allowed(ctx, DESCRIBE, TRANSACTIONAL_ID, states, "transactional_id")
-    return answer  # type: ignore[no-any-return]
+def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Answer:
+    return _allowed(ctx, DESCRIBE, TRANSACTIONAL_ID, answer, "transaction_states", "transactional_id")
 
 
-async def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Answer:
     """Offsets of topics that may not be described: left out if the request asked for all, refused if it named them."""
     named = {group.group_id: group.topics is not None for group in request.groups}
-    answer.topics = await _described_offsets(ctx, answer.topics, named=request.topics is not None)
-    for group in answer.groups:
-        group.topics = await _described_offsets(ctx, group.topics, named=named.get(group.group_id, False))
-    return answer  # type: ignore[no-any-return]
+    holders = [(answer, request.topics is not None)]
+    holders += [(group, named.get(group.group_id, False)) for group in answer.groups]
+    kept: list[list[Any]] = [[] for _ in holders]
+    hidden: list[tuple[Any, ErrorCode]] = []
+
+    def look(topics: Sequence[tuple[int, Any]]) -> None:
+        for number, topic in topics:
+            name = topic_of(ctx, topic)
+            if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
+                if not holders[number][1]:
+                    continue
+                code = denied(ctx, DESCRIBE, TOPIC, name).code
+                hidden.extend((partition, code) for partition in topic.partitions)
+            kept[number].append(topic)
+
+    def hide(partitions: Sequence[tuple[Any, ErrorCode]]) -> None:
+        for partition, code in partitions:
+            partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
+
+    def only_those() -> Answer:
+        for (holder, _), topics in zip(holders, kept, strict=True):
+            holder.topics = topics
+        return in_slices(ctx, hidden, hide, lambda: answer)
+
+    every = [(number, topic) for number, (holder, _) in enumerate(holders) for topic in holder.topics]
+    return in_slices(ctx, every, look, only_those)
 
 
-async def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
-    kept = []
-    for topic in topics:
-        await STEP
-        name = topic_of(ctx, topic)
-        if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
-            if not named:
-                continue
-            code = denied(ctx, DESCRIBE, TOPIC, name).code
-            for partition in topic.partitions:
-                await STEP
-                partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
-        kept.append(topic)
-    return kept
-
-
-async def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
+def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Answer:
     """The configs of a created topic are only for clients that may describe them (KIP-525)."""
-    for topic in answer.topics:
-        await STEP
-        if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
-            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topic.num_partitions = topic.replication_factor = -1
-            topic.configs = []
-    return answer  # type: ignore[no-any-return]
+
+    def hide(topics: Sequence[Any]) -> None:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
+                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = []
+
+    return in_slices(ctx, answer.topics, hide, lambda: answer)
 
 
-async def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
+def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Answer:
     """A group whose members have topics that may not be described is refused, as in
     KafkaApis.handleConsumerGroupDescribe."""
-    answer.groups = [await _without_hidden_topics(ctx, group) for group in answer.groups]
-    return answer  # type: ignore[no-any-return]
+    refused: dict[int, ErrorCode] = {}
+
+    def look(names: Sequence[tuple[int, str]]) -> None:
+        for number, name in names:
+            if number not in refused and not may(ctx, DESCRIBE, TOPIC, name):
+                refused[number] = denied(ctx, DESCRIBE, TOPIC, name).code
+
+    def without_those() -> Answer:
+        for number, code in refused.items():
+            answer.groups[number] = _refused_group(answer.groups[number], code)
+        return answer  # type: ignore[no-any-return]
+
+    every = [(number, name) for number, group in enumerate(answer.groups) for name in _topics_of(group)]
+    return in_slices(ctx, every, look, without_those)
 
 
-async def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
+def _topics_of(group: Any) -> Iterable[str]:
     assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
-    names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
-    for name in names:
-        await STEP
-        if not may(ctx, DESCRIBE, TOPIC, name):
-            code = denied(ctx, DESCRIBE, TOPIC, name).code
-            return type(group)(
-                error_code=code,
-                error_message="The group has described topic(s) that the client is not authorized to describe.",
-                group_id=group.group_id,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=[],
-            )
-    return group
+    return dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
+
+
+def _refused_group(group: Any, code: ErrorCode) -> Any:
+    return type(group)(
+        error_code=code,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+        group_id=group.group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
 
 
 # -- refusals that name less, or other things, than was asked about: Kafka's getErrorResponse of each ------------------
@@ -194,7 +214,7 @@ def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
     answer.member_epoch = answer.heartbeat_interval_ms = 0
 
 
-def _known_names(ctx: RequestContext, _: Any, answer: Any) -> Deferred[Any] | None:
+def _known_names(ctx: RequestContext, _: Any, answer: Any) -> Answer:
     """The name of a topic requested by id is only for clients that may describe it."""
 
     def name(topics: Sequence[Any]) -> None:
@@ -203,8 +223,7 @@ def _known_names(ctx: RequestContext, _: Any, answer: Any) -> Deferred[Any] | No
             if known is not None and may(ctx, DESCRIBE, TOPIC, known):
                 topic.name = known
 
-    named = in_slices(ctx, answer.responses, name, lambda: None)
-    return named if isinstance(named, Deferred) else None
+    return in_slices(ctx, answer.responses, name, lambda: None)
 
 
 IDEMPOTENT = Also(_may_be_idempotent)

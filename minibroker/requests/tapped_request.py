@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.answers import later
 from minibroker.requests.api import Api
-from minibroker.requests.context import Frames, Handler, RequestContext, later
+from minibroker.requests.context import Frames, Handler, RequestContext
 from minibroker.requests.response_frames import frames_of
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.fields import Buffer

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, CorruptBatch, crc_ok, iter_batches
+from minibroker_protocol.records import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    control_record,
+    crc_ok,
+    iter_batches,
+)
 from minibroker_storage.append_info import AppendInfo
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_entry import BatchMetadata
 from minibroker_storage.producer_state import ProducerAppend, ProducerStateManager, VerificationGuard
-from minibroker_storage.recovery import control_record
 from minibroker_storage.validator import ValidatedBatches
 
 

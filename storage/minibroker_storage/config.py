@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 INT64_MAX = (1 << 63) - 1
 LONGEST_RECORD = (1 << 31) - 9
@@ -43,15 +43,12 @@ class LogConfig:
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     min_insync_replicas: int = 1
+    # Every append asks for them.
+    compacts: bool = field(init=False, repr=False, compare=False)
+    deletes: bool = field(init=False, repr=False, compare=False)
+    stamps_append_time: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
-    def deletes(self) -> bool:
-        return "delete" in self.cleanup_policy
-
-    @property
-    def stamps_append_time(self) -> bool:
-        return self.message_timestamp_type == LOG_APPEND_TIME
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compacts", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "deletes", "delete" in self.cleanup_policy)
+        object.__setattr__(self, "stamps_append_time", self.message_timestamp_type == LOG_APPEND_TIME)

@@ -96,7 +96,9 @@ class OsFile:
             raise StorageError.of(error, self.path) from error
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        position = self.size
+        position = self._size
+        if position < 0:
+            position = self.size
         handle = self.handle or self._disk.acquire(self)
         self.recent = True
         try:

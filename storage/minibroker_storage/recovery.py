@@ -13,8 +13,7 @@ from minibroker_protocol.records import (
     CorruptBatch,
     InvalidRecords,
     UndecodablePayload,
-    decode_records,
-    parse_control,
+    control_record,
 )
 from minibroker_storage import indexes
 from minibroker_storage.checkpoints import LARGEST_OFFSET
@@ -51,12 +50,6 @@ class Loaded:
     recovery_point: int
     #: One line for each fault that was found, and its repair.
     warnings: list[str] = field(default_factory=list)
-
-
-def control_record(records: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> ControlRecord | None:
-    """The record of the control batch at ``position``; None when compaction took it."""
-    decoded = decode_records(records, position, header)
-    return parse_control(decoded[0]) if decoded else None
 
 
 def _control(segment: Segment, position: int, data: bytes, header: BatchHeader) -> ControlRecord | None:

@@ -279,7 +279,8 @@ class Segment:
 
     def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Appends whole batches. A StorageError leaves the segment as it was."""
-        self.take_off_leftovers()
+        if self._torn:
+            self.take_off_leftovers()
         try:
             position = self.log.append(buffers)
         except StorageError:

@@ -13,7 +13,7 @@ from logs import NOW, append, batches, end_transaction, open_log, values
 from sampling import search
 
 from minibroker_protocol.errors import ApiError
-from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, decode_records
+from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, control_record, decode_records
 from minibroker_storage import compaction
 from minibroker_storage.compaction import Stopped, Work, compact, find_work, install, plan
 from minibroker_storage.config import LogConfig
@@ -21,7 +21,6 @@ from minibroker_storage.disk import Disk, StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
-from minibroker_storage.recovery import control_record
 from minibroker_storage.truncation import truncate_fully_and_start_at
 from minibroker_storage.txn_index import AbortedTxn
 

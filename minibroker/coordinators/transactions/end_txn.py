@@ -211,15 +211,14 @@ def abort_for_owner(
     return shard.write(entry, metadata, response)
 
 
-def marker_written(
-    shard: TransactionShard, transactional_id: str, partition: TopicPartition
-) -> CoordinatorResult[None]:
-    """`partition` has its marker, or needs none any more. When it was the last one missing the transaction is over."""
+def marker_written(shard: TransactionShard, transactional_id: str, partition: TopicPartition) -> tuple[Complete, ...]:
+    """`partition` has its marker, or needs none any more. When it was the last one missing the transaction is over:
+    what is to be done then."""
     entry = shard.entries.get(transactional_id)
     if entry is None or partition not in entry.volatile.missing_markers:
-        return CoordinatorResult(None)
+        return ()
     entry.volatile.missing_markers.remove(partition)
-    return CoordinatorResult(None, effects=() if entry.volatile.missing_markers else (Complete(transactional_id),))
+    return () if entry.volatile.missing_markers else (Complete(transactional_id),)
 
 
 def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> CoordinatorResult[None]:

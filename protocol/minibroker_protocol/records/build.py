@@ -24,7 +24,7 @@ from .batch import (
 )
 from .compression import compress
 from .sequences import NO_SEQUENCE
-from .varints import encode_varint
+from .varints import SMALL_VARINTS, encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +61,15 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 def _lone_record(key: Buffer | None, value: Buffer | None) -> bytes:
     """`encode_record` with both deltas 0 and without headers: half the cost."""
-    value_part = _NULL if value is None else encode_varint(len(value)) + value
+    size = 0 if value is None else len(value)
+    value_part = _NULL if value is None else (SMALL_VARINTS[size] if size < 1024 else encode_varint(size)) + value
     if key is None:
         body = b"\0\0\0" + _NULL + value_part + b"\0"
     else:
-        body = b"\0\0\0" + encode_varint(len(key)) + key + value_part + b"\0"
-    return encode_varint(len(body)) + body
+        size = len(key)
+        body = b"\0\0\0" + (SMALL_VARINTS[size] if size < 1024 else encode_varint(size)) + key + value_part + b"\0"
+    size = len(body)
+    return (SMALL_VARINTS[size] if size < 1024 else encode_varint(size)) + body
 
 
 def encode_records(records: Sequence[Record], *, base_timestamp: int, base_offset: int | None = None) -> bytes:

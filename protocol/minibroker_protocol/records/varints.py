@@ -60,9 +60,10 @@ def _encode_varint(n: int) -> bytes:
     return bytes(out)
 
 
-_SMALL = [_encode_varint(n) for n in range(1024)]
+SMALL_VARINTS = [_encode_varint(n) for n in range(1024)]
+"""The varints of the numbers below 1024, which are the lengths of most keys and values."""
 
 
 def encode_varint(n: int) -> bytes:
     """`n` (up to 64 bits, signed) as a zig-zag varint, as records have their numbers."""
-    return _SMALL[n] if 0 <= n < 1024 else _encode_varint(n)
+    return SMALL_VARINTS[n] if 0 <= n < 1024 else _encode_varint(n)

@@ -18,6 +18,7 @@ from minibroker.coordinator_runtime.transaction_markers import (
     MarkerSender,
 )
 from minibroker.kernel.deferred import Deferred, failed, resolved
+from minibroker.metadata.image import NO_LEADER, PartitionImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersResponse
 
@@ -46,13 +47,18 @@ class Story:
         self.dropped: list[tuple[str, int]] = []
         self.sending: list[list[tuple[str, int]]] = []
         self.sender = MarkerSender(
-            self, self.timers, lambda topic, index: self.leaders.get((topic, index)),
-            lambda topic, index: (topic, index) in self.leaders, HERE, self._write, self._written,
+            self, self.timers, self._described, HERE, self._write, self._written,
             drop_without_leader=drop_without_leader,
         )  # fmt: skip
         self.ended: list[Ended] = []
         self.sender.on_dropped = lambda job, partition: self.dropped.append(partition)
         self.sender.on_sending = lambda job, partitions: self.sending.append(list(partitions))
+
+    def _described(self, topic: str, index: int) -> PartitionImage | None:
+        if (topic, index) not in self.leaders:
+            return None
+        leader = self.leaders[topic, index]
+        return PartitionImage(index, (HERE, THERE), (HERE, THERE), NO_LEADER if leader is None else leader, 0)
 
     def send(self, node_id: int, request: Any, api_version: int) -> Deferred[Any]:
         self.sent.append((node_id, request, Deferred()))

@@ -6,12 +6,12 @@ from typing import Any
 
 from memory_cluster import MemoryCluster
 
-from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred
+from minibroker.requests.answers import follow
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Place
-from minibroker.requests.context import Answer, Handler, RequestContext, follow
+from minibroker.requests.context import Answer, Handler, RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 
@@ -26,7 +26,7 @@ class Noting:
     def around(self, api: Api, onward: Handler) -> Handler:
         def handle(ctx: RequestContext, request: Any) -> Answer:
             self._notes.append(f"> {self._name}")
-            return follow(ctx, onward(ctx, request), self._left)
+            return follow(onward(ctx, request), self._left)
 
         return handle
 
@@ -82,21 +82,12 @@ def test_without_links_a_request_goes_straight_to_its_handler() -> None:
 
 
 def test_an_answer_is_one_however_it_was_returned() -> None:
-    cluster = MemoryCluster(topics={"t": 1})
     response = m.ApiVersionsResponse(error_code=0, api_keys=[])
-    ctx = RequestContext(cluster.broker, 18, 3, "c", ConnectionInfo())
-
-    async def coroutine(given: Any) -> Any:
-        return await given if isinstance(given, Deferred) else given
-
     waiting: Deferred[Any] = Deferred()
-    later = follow(ctx, coroutine(waiting), lambda answer: [answer, b"used"])
+    later = follow(waiting, lambda answer: [answer, b"used"])
     assert isinstance(later, Deferred)
     assert not later.done
     waiting.resolve(response)
-    done: Deferred[Any] = Deferred()
-    done.resolve(response)
-    made = [follow(ctx, given, lambda answer: [answer, b"used"]) for given in (response, done, coroutine(done))]
-    assert [*made, later.result()] == [[response, b"used"]] * 4
-    assert follow(ctx, None, lambda answer: answer) is None
-    cluster.cluster.stop()
+    made = [follow(answer, lambda answer: [answer, b"used"]) for answer in (response, waiting)]
+    assert [*made, later.result()] == [[response, b"used"]] * 3
+    assert follow(None, lambda answer: answer) is None

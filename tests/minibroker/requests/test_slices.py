@@ -17,9 +17,10 @@ from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Abandoned
 from minibroker.kernel.turns import STEPS_AT_ONCE, Lane
-from minibroker.requests.context import CloseConnection, RequestContext, later
+from minibroker.requests.answers import later, outcome_of
+from minibroker.requests.context import CloseConnection, RequestContext
 from minibroker.requests.kinds import Each
-from minibroker.requests.slices import Slices, cut, outcome_of
+from minibroker.requests.slices import Slices, cut
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 from minibroker_protocol import messages as m

@@ -158,7 +158,7 @@ class CoordinatorDouble:
         if not entry.metadata.partitions:
             self._perform((Complete(name),))
         for partition in sorted(entry.metadata.partitions):
-            self.execute(end_txn.marker_written(self.shard, name, partition))
+            self._perform(end_txn.marker_written(self.shard, name, partition))
         assert entry.metadata.state not in PREPARED
 
     def set_epoch(self, epoch: int) -> None:

@@ -54,14 +54,14 @@ def test_an_end_waits_for_every_marker() -> None:
     coordinator.add(producer, [T0, T1, U0])
     coordinator.end(producer, commit=True)
     assert queries.partitions_of(coordinator.entry) == [("t", [0, 1]), ("u", [0])]
-    assert not marker_written(coordinator.shard, ID, T0).effects
-    assert not marker_written(coordinator.shard, ID, T0).effects, "the same one again"
-    assert not marker_written(coordinator.shard, ID, U0).effects
+    assert not marker_written(coordinator.shard, ID, T0)
+    assert not marker_written(coordinator.shard, ID, T0), "the same one again"
+    assert not marker_written(coordinator.shard, ID, U0)
     assert queries.partitions_of(coordinator.entry) == [("t", [1])]
     assert coordinator.metadata.partitions == {T0, T1, U0}, "the log still has all of them"
-    assert marker_written(coordinator.shard, ID, T1).effects == (Complete(ID),)
-    assert not marker_written(coordinator.shard, ID, T1).effects, "it is completed once"
-    assert not marker_written(coordinator.shard, "nobody", T1).effects
+    assert marker_written(coordinator.shard, ID, T1) == (Complete(ID),)
+    assert not marker_written(coordinator.shard, ID, T1), "it is completed once"
+    assert not marker_written(coordinator.shard, "nobody", T1)
 
 
 @pytest.mark.parametrize(
