@@ -8,7 +8,7 @@ loop in between. Under a seeded schedule the pause is one of its events.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
 from minibroker.kernel.clock import Timers
@@ -36,13 +36,6 @@ STEP: Final = _Step()
 
 AT_A_TIME: Final = 32
 """Elements of a slice: so few that a turn of the loop always has time for them."""
-
-
-def parts(items: Sequence[T]) -> list[Sequence[T]]:
-    """A list as slices of a few elements: `STEPS` stands between one and the next."""
-    if len(items) <= AT_A_TIME:
-        return [items]
-    return [items[start : start + AT_A_TIME] for start in range(0, len(items), AT_A_TIME)]
 
 
 class _Steps:

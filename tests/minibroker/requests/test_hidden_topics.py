@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.kernel.turns import at_once
+from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.requests.special_rights import GROUPS_OF_DESCRIBED_TOPICS
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ErrorCode
@@ -50,13 +50,13 @@ def test_a_described_group_with_a_hidden_topic_is_refused(hidden: tuple[int, str
         for name, at in (("before", None), ("g", hidden), ("after", None))
     ]  # fmt: skip
     ctx = SimpleNamespace(
+        room=STEPS_AT_ONCE,
         inter_broker=False,
         connection=SimpleNamespace(principal="User:alice", client_host="h"),
         broker=SimpleNamespace(authorizer=Authorizer(), image=SimpleNamespace(acls=())),
         refused=lambda *_: None,
     )
-    work: Any = GROUPS_OF_DESCRIBED_TOPICS.part(ctx, None, Described(groups=groups))  # type: ignore[arg-type]
-    answer = at_once(work)
+    answer: Any = GROUPS_OF_DESCRIBED_TOPICS.part(ctx, None, Described(groups=groups))  # type: ignore[arg-type]
     codes = [(group.group_id, group.error_code, len(group.members)) for group in answer.groups]
     refused = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
     assert codes == [("before", 0, 2), ("g", *((0, 2) if hidden is None else refused)), ("after", 0, 2)]
