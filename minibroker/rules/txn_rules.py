@@ -152,13 +152,15 @@ def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
 
 def refused(state: r.TxnState, following: r.TxnState | None) -> bool:
     """Whether a decision was appended and refused, as it was not replicated in time: no marker was sent, and the
-    coordinator went on from the open transaction, which it ended at the next epoch when it timed out or a new instance
-    came (TransactionStateManager.appendTransactionToLog)."""
+    coordinator went on from the open transaction (TransactionStateManager.appendTransactionToLog). Its producer asked
+    again, or it was ended at the next epoch because it timed out or a new instance came. From transaction.version 2 on
+    every end bumps the epoch, so that all of these have the same."""
     return (
         following is not None
         and state.state in _PREPARED
-        and following.state == "PrepareAbort"
-        and (following.producer_id, following.producer_epoch) == (state.producer_id, state.producer_epoch + 1)
+        and following.state in _PREPARED
+        and following.producer_id == state.producer_id
+        and following.producer_epoch in (state.producer_epoch, state.producer_epoch + 1)
         and following.start_timestamp == state.start_timestamp
     )
 

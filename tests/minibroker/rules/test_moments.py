@@ -280,3 +280,19 @@ def test_a_decision_that_was_not_replicated_in_time_is_none(first: str) -> None:
     (found,) = judge_states(other)
     assert found.severity == ERROR
     assert closed(Story(other, [marked], 30_000), [marked], compacted=0, deleted=0)
+
+
+@pytest.mark.parametrize("second", ["PrepareAbort", "PrepareCommit"])
+def test_a_decision_that_was_not_replicated_in_time_and_taken_again_at_its_epoch_is_one(second: str) -> None:
+    """From transaction.version 2 on the client's second EndTxn, or the timeout, bumps the open epoch again, to the same
+    one: one marker, of the second."""
+    complete = second.replace("Prepare", "Complete")
+    names = ("Empty/3", "Ongoing/3", "PrepareCommit/4", f"{second}/4", f"{complete}/4")
+    states = []
+    for offset, (name, _, epoch) in enumerate(text.partition("/") for text in names):
+        places = (("t", 0),) if name not in ("Empty", complete) else ()
+        states.append(TxnState(STATES, offset, 0, "tx", 7, int(epoch), TIMEOUT, name, places, 10, 5_000 * offset))
+    outcome = COMMIT if second == "PrepareCommit" else ABORT
+    marked = Transaction(DATA, "", 7, 3, 0, 0, 1, 4, outcome, 0, 5_000, 15_000)
+    assert closed(Story(states, [marked], 30_000), [marked], compacted=0, deleted=0) == []
+    assert all(found.severity == NOTICE for found in judge_states(states))
