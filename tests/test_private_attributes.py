@@ -67,7 +67,6 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "minibroker/faults/test_between_brokers.py": (1, "two tables must have the same APIs"),
     "minibroker/handlers/test_configs.py": (1, _NO_PLACE),
     "minibroker/requests/test_chain.py": (1, "no link means no call in between"),
-    "minibroker/requests/test_reasons.py": (1, "what is made once is made anew"),
     "minibroker/seeds/test_out_of_order.py": (1, "a code that today only the log gives"),
     "minibroker/server/test_options.py": (3, _NO_PLACE),
     "minibroker/server/test_watchdog.py": (1, _FOREIGN),
