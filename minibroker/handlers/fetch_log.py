@@ -127,11 +127,10 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
     log = partition.known_log
     if log is None:
         return _read_nothing(partition, target, committed=fetch.isolation == READ_COMMITTED)
-    last_stable_offset = log.last_stable_offset
     data = _PartitionData(
         partition_index=target.index,
         high_watermark=log.high_watermark,
-        last_stable_offset=last_stable_offset,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         aborted_transactions=None,
         records=b"",
@@ -142,10 +141,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         if data.diverging_epoch is not None:
             read.failed = True
             return read
-    if fetch.isolation == READ_COMMITTED and fetch.replica_id != FUTURE_REPLICA:
-        bound = last_stable_offset
-    else:
-        bound = _bound(fetch, log)
+    bound = _bound(fetch, log)
     found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
