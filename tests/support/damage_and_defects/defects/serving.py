@@ -334,7 +334,7 @@ SERVING: Final = (
     Defect(
         "serve-any-version",
         "a version that is not served closes the connection",
-        "minibroker.requests.dispatch:Dispatcher._serves",
+        "minibroker.requests.dispatch:Dispatcher.dispatch",
         "if not api.min_version <= version <= api.max_version:",
         "if version < api.min_version:",
     ),
