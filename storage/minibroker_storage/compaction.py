@@ -167,7 +167,7 @@ class Plan(NamedTuple):
         for segment, end in _with_ends(self.segments, self.work.upper_bound):
             if end > first_dirty:
                 if not _index(segment, first_dirty, offsets, transactions, stop):
-                    break
+                    break  # the map is full: the next round begins with the rest
                 offsets.latest = max(offsets.latest, end - 1)
         return offsets
 

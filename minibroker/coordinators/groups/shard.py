@@ -149,6 +149,7 @@ class GroupShard:
 
     def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         other = self.others.get(commit.group_id)
+        # A commit without a generation makes a group of its own, for which an empty streams group gives way.
         if other is not None and not (other.gives_way and commit.generation_id < 0):
             self.others.check(commit.group_id, "consumer")
         outcome = self.decisions.commit(commit)
