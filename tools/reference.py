@@ -68,12 +68,8 @@ def settings_table() -> str:
 
 def deviations_table() -> str:
     """Settings whose default is not Kafka's, with the reason."""
-    lines = ["| setting | default here | why |", "|---|---|---|"]
-    lines += [
-        f"| `{key.name}` | `{key.format(key.default)}` | {key.deviation} |"
-        for key in BROKER_KEYS.values()
-        if key.deviation
-    ]
+    lines = ["| setting | why |", "|---|---|"]
+    lines += [f"| `{key.name}` | {key.deviation} |" for key in BROKER_KEYS.values() if key.deviation]
     return "\n".join(lines) + "\n"
 
 
@@ -149,7 +145,8 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines += [f"- {_setting(key)}: {key.doc}" for key in shown if key not in idle and key not in defaults]
     if defaults:
         lines += ["", "As the broker setting behind ←, which gives the default:", ""]
-        lines += [f"- {_name(key)} ← `{key.synonyms[0]}`" for key in defaults]
+        lines += [f"- {_name(key)} ← `{key.synonyms[0]}`" for key in defaults if key.name != key.synonyms[0]]
+        lines.append(f"- of the same name: {', '.join(_name(key) for key in defaults if key.name == key.synonyms[0])}")
     lines.append(f"- without effect: {', '.join(_setting(key) for key in idle)}")
     return "\n".join(lines) + "\n"
 
