@@ -222,7 +222,7 @@ def test_rates_that_are_saved_at_the_same_time_are_all_there(cases: Path, monkey
     assert [case.id for case in read_all(cases) if case.measured] == names
     (cases.parent / ".rates.json.lock").touch()
     monkeypatch.setattr("minibroker_lab.museum.cases._LOCK_SECONDS", 0.001)
-    with pytest.raises(CaseError, match=r"another run writes rates; if there is none, remove .*\.lock$"):
+    with pytest.raises(CaseError, match=r"another run writes rates\.json; if there is none, remove .*\.lock$"):
         save(cases, "mini-7", Measured("1.0", 1, 1, "2026-11-23"))
 
 
