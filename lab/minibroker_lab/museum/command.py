@@ -7,7 +7,6 @@ import datetime
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from minibroker.config.types import ConfigError
 from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_SKIPPED, EXIT_UNDECIDED
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     board.add_argument(
         "--failure", action="append", default=[], metavar="NAME", help=f"{', '.join(FAILURES)} (default: all)"
     )
-    board.add_argument(
+    parser.add_argument(
         "--upstream", metavar="HOST:PORT", help="run on this Kafka, behind a proxy, with the failures a proxy can make"
     )
     parser.add_argument(
@@ -162,9 +161,12 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
     if broker:
         option = "semantics" if broker == _KIP else "as_version"
         case = replace(case, broker={**case.broker, option: broker})
+    if arguments.upstream and (case.broker or case.config):
+        say(f"{what}: SKIPPED: it needs {', '.join({**case.broker, **case.config})} of a broker of our own")
+        return EXIT_SKIPPED, None
     try:
         with program(case.client, release, case.sources) as command:
-            outcomes = _outcomes(case, case.command(command), times, what, failing=failing, traces=arguments.traces)
+            outcomes = _outcomes(case, case.command(command), what, arguments, failing=failing)
     except ClientError as error:
         say(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None
@@ -176,18 +178,18 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
     return code, None if undecided else Measured(version, times, shown, date, failing)
 
 
-def _outcomes(
-    case: Case, command: list[str], times: int, what: str, *, failing: bool, traces: Path | None
-) -> list[str]:
+def _outcomes(case: Case, command: list[str], what: str, arguments: argparse.Namespace, *, failing: bool) -> list[str]:
+    times = arguments.times
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
     broker = {**case.broker, "topics": case.topics}
     lineage = [lineage_of(text, "value") for text in case.lineage]
-    task = Task(command, case.timeout, broker, case.config, lineage=lineage, start=_START_SECONDS)
+    upstream = arguments.upstream or ""
+    task = Task(command, case.timeout, broker, case.config, lineage=lineage, start=_START_SECONDS, upstream=upstream)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")
         outcomes.append(outcome(case, judged))
-        save_trace(judged, traces, trace_name(what, number))
+        save_trace(judged, arguments.traces, trace_name(what, number))
         if outcomes[-1] != HELD and outcomes.count(outcomes[-1]) == 1:
             say(*(f"  {line}" for line in lines(judged)))
         detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"

@@ -198,6 +198,23 @@ def test_a_version_names_its_broker(
     assert (topics, asked) == ({"orders": 1, "in": 1, "out": 1}, [options])
 
 
+@pytest.mark.parametrize(("version", "status"), [("2.0", 0), ("2.0@4.0", 77)])
+def test_a_case_runs_on_a_cluster_elsewhere_unless_it_needs_a_broker_of_our_own(
+    cases: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str, status: int
+) -> None:
+    asked: list[str] = []
+
+    def tried(task: Task, script: Script, what: str) -> Judged:
+        asked.append(task.upstream)
+        return try_out(task._replace(upstream=""), script, what)
+
+    monkeypatch.setattr(command, "try_out", tried)
+    options = ["--cases", str(cases), "--client", f"mini=={version}", "--upstream", "kafka:1"]
+    assert main(["museum", "run", "mini-7", *options]) == status
+    assert asked == (["kafka:1"] if status == 0 else [])
+    assert ("SKIPPED: it needs as_version of a broker of our own" in capsys.readouterr().out) == (status == 77)
+
+
 @pytest.mark.matrix
 def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
