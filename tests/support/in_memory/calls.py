@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import FrameType, TracebackType
-from typing import Any
+from types import TracebackType
 
 
 class Calls:
@@ -16,17 +16,13 @@ class Calls:
     count = 0
 
     def __enter__(self) -> Calls:
-        events = 0
-
-        def on_event(_frame: FrameType, _event: str, _arg: Any) -> None:
-            nonlocal events
-            events += 1
-
-        self._events = lambda: events
+        # A function of Python's own would take as long as what it counts; a cache of nothing counts without one, and a
+        # slice is made of any three.
+        self._on_event = functools.lru_cache(maxsize=0)(slice)
         self._before = sys.getprofile()
-        sys.setprofile(on_event)
+        sys.setprofile(self._on_event)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         sys.setprofile(self._before)
-        self.count = self._events() // 2  # a call and its return
+        self.count = self._on_event.cache_info().misses // 2  # a call and its return

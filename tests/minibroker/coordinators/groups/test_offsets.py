@@ -24,6 +24,13 @@ def client() -> GroupClient:
     return GroupClient()
 
 
+@pytest.fixture
+def of_weeks() -> GroupClient:
+    """Of all that it does every few minutes, only offsets matter here."""
+    rarely = ("log.retention.check.interval.ms", "producer.id.expiration.check.interval.ms")
+    return GroupClient(dict.fromkeys(rarely, str(DAY_MS)))
+
+
 def subscription(*topics: str) -> bytes:
     """What a classic consumer says, version 1."""
     return b"\0\1" + ConsumerProtocolSubscription(topics=list(topics)).encode(1)
@@ -248,17 +255,17 @@ def sweep(client: GroupClient, delta_ms: int) -> None:
     client.clock.advance(delta_ms)
 
 
-def test_an_empty_group_forgets_a_week_after_its_last_member(client: GroupClient) -> None:
-    member = client.stable()
-    client.commit({T0: 1}, member, 1)
-    sweep(client, 10 * DAY_MS)
-    assert client.fetch(T0) == {T0: 1}  # members are there, and what they read is not known
-    client.leave((member, None))
-    sweep(client, RETENTION_MS - 1)
-    assert client.fetch(T0) == {T0: 1}
-    sweep(client, 600_001)
-    assert client.fetch(T0) == {T0: -1}
-    assert "g" not in client.shard().groups
+def test_an_empty_group_forgets_a_week_after_its_last_member(of_weeks: GroupClient) -> None:
+    member = of_weeks.stable()
+    of_weeks.commit({T0: 1}, member, 1)
+    sweep(of_weeks, 10 * DAY_MS)
+    assert of_weeks.fetch(T0) == {T0: 1}  # members are there, and what they read is not known
+    of_weeks.leave((member, None))
+    sweep(of_weeks, RETENTION_MS - 1)
+    assert of_weeks.fetch(T0) == {T0: 1}
+    sweep(of_weeks, 600_001)
+    assert of_weeks.fetch(T0) == {T0: -1}
+    assert "g" not in of_weeks.shard().groups
 
 
 def test_how_often_expired_offsets_are_looked_for() -> None:
@@ -270,22 +277,22 @@ def test_how_often_expired_offsets_are_looked_for() -> None:
     client.stop()
 
 
-def test_a_simple_group_forgets_a_week_after_each_commit(client: GroupClient) -> None:
-    client.commit({T0: 1, ("t", 1): 1})
-    sweep(client, RETENTION_MS // 2)
-    client.commit({T0: 2})
-    sweep(client, RETENTION_MS // 2 + 600_001)
-    assert client.fetch() == {T0: 2}
-    sweep(client, RETENTION_MS)
-    assert client.fetch() == {}
-    assert "g" not in client.shard().groups
+def test_a_simple_group_forgets_a_week_after_each_commit(of_weeks: GroupClient) -> None:
+    of_weeks.commit({T0: 1, ("t", 1): 1})
+    sweep(of_weeks, RETENTION_MS // 2)
+    of_weeks.commit({T0: 2})
+    sweep(of_weeks, RETENTION_MS // 2 + 600_001)
+    assert of_weeks.fetch() == {T0: 2}
+    sweep(of_weeks, RETENTION_MS)
+    assert of_weeks.fetch() == {}
+    assert "g" not in of_weeks.shard().groups
 
 
-def test_a_stable_group_forgets_topics_it_no_longer_reads(client: GroupClient) -> None:
-    member = client.stable(protocols=[("range", subscription("t"))])
-    client.commit({T0: 1, ("u", 0): 1}, member, 1)
-    sweep(client, RETENTION_MS + 600_001)
-    assert client.fetch() == {T0: 1}
+def test_a_stable_group_forgets_topics_it_no_longer_reads(of_weeks: GroupClient) -> None:
+    member = of_weeks.stable(protocols=[("range", subscription("t"))])
+    of_weeks.commit({T0: 1, ("u", 0): 1}, member, 1)
+    sweep(of_weeks, RETENTION_MS + 600_001)
+    assert of_weeks.fetch() == {T0: 1}
 
 
 def test_an_offset_with_its_own_end_goes_then(client: GroupClient) -> None:
