@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,24 +18,55 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "minibroker.testing.pytest_plugin"
+SEARCHED = os.pathsep.join(path for path in sys.path if path)
 ARGUMENTS = ("-p", PLUGIN, "-p", "no:cacheprovider", "-q")
+Runs = Callable[..., pytest.RunResult]
+"""(source, *arguments) → what a run of pytest ended with."""
 
 
 @pytest.fixture(autouse=True)
 def _plain_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
-def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
-    pytester.makepyfile(source)
-    return pytester.runpytest_subprocess(*ARGUMENTS, *arguments, timeout=60)
+@pytest.fixture(scope="module")
+def process_of_runs() -> Iterator[subprocess.Popen[str] | None]:
+    """What all runs import is imported once: that takes longer than most runs."""
+    if not hasattr(os, "fork"):
+        yield None
+        return
+    program = [sys.executable, str(ROOT / "tests" / "support" / "applications" / "pytest_runs.py")]
+    environment = {**os.environ, "PYTHONPATH": SEARCHED}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+        yield process
 
 
-def test_a_broker_a_topic_and_names_without_configuration(pytester: pytest.Pytester) -> None:
+@pytest.fixture
+def run(pytester: pytest.Pytester, process_of_runs: subprocess.Popen[str] | None) -> Runs:
+    def run(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        if process_of_runs is None:
+            return pytester.runpytest_subprocess(*ARGUMENTS, *arguments, timeout=60)
+        assert process_of_runs.stdin
+        assert process_of_runs.stdout
+        folder, begun = pytester.path, time.perf_counter()
+        arguments = (f"--basetemp={folder / 'temporary'}", *ARGUMENTS, *arguments)
+        asked = {"folder": str(folder), "arguments": arguments, "environment": dict(os.environ)}
+        print(json.dumps(asked), file=process_of_runs.stdin, flush=True)
+        code = int(process_of_runs.stdout.readline())
+        stdout, stderr = ((folder / name).read_text("utf-8") for name in ("stdout", "stderr"))
+        print(stdout)
+        print(stderr, file=sys.stderr)
+        return pytest.RunResult(code, stdout.splitlines(), stderr.splitlines(), time.perf_counter() - begun)
+
+    return run
+
+
+def test_a_broker_a_topic_and_names_without_configuration(run: Runs) -> None:
     result = run(
-        pytester,
         """
         names = []
 
@@ -51,7 +84,7 @@ def test_a_broker_a_topic_and_names_without_configuration(pytester: pytest.Pytes
     result.assert_outcomes(passed=2)
 
 
-def test_a_proxy_in_front_of_another_cluster(pytester: pytest.Pytester) -> None:
+def test_a_proxy_in_front_of_another_cluster(run: Runs) -> None:
     from minibroker import Minibroker
 
     source = """
@@ -66,14 +99,13 @@ def test_a_proxy_in_front_of_another_cluster(pytester: pytest.Pytester) -> None:
                 client.metadata([])
     """
     with Minibroker(ephemeral=True, record=100) as upstream:
-        run(pytester, source, "--minibroker-upstream", upstream.bootstrap_servers).assert_outcomes(passed=1)
+        run(source, "--minibroker-upstream", upstream.bootstrap_servers).assert_outcomes(passed=1)
         assert upstream.requests("CreateTopics")
         assert not [one for one in upstream.requests() if one.outcome.startswith("closed")]
 
 
-def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None:
+def test_marker_and_options_choose_the_broker(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import pytest
 
@@ -106,9 +138,8 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
 
 
 @pytest.mark.matrix
-def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> None:
+def test_a_release_is_chosen_by_marker_or_option(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import pytest
 
@@ -128,9 +159,8 @@ def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.matrix
-def test_fixtures_of_the_session_are_the_brokers_of_the_tests(pytester: pytest.Pytester) -> None:
+def test_fixtures_of_the_session_are_the_brokers_of_the_tests(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import pytest
 
@@ -152,10 +182,9 @@ def test_fixtures_of_the_session_are_the_brokers_of_the_tests(pytester: pytest.P
 
 
 @pytest.mark.matrix
-def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(pytester: pytest.Pytester) -> None:
+def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(run: Runs) -> None:
     pytest.importorskip("confluent_kafka")
     result = run(
-        pytester,
         """
         def test_idle(minibroker):
             assert [rule["rule"]["api"] for rule in minibroker.faults.list()] == [["Produce"]]
@@ -169,16 +198,15 @@ def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(pytester:
         '--minibroker-fault={"api": "Produce", "action": "drop_reply"}',
     )
     result.assert_outcomes(passed=2)
-    wrong = run(pytester, "def test_any(minibroker): pass", "--minibroker-fault=drop")
+    wrong = run("def test_any(minibroker): pass", "--minibroker-fault=drop")
     wrong.stdout.fnmatch_lines(["*--minibroker-fault takes JSON*"])
 
 
 @pytest.mark.matrix
-def test_coroutines_under_a_plugin_that_runs_them(pytester: pytest.Pytester) -> None:
+def test_coroutines_under_a_plugin_that_runs_them(run: Runs) -> None:
     pytest.importorskip("aiokafka")
     pytest.importorskip("pytest_asyncio")
     result = run(
-        pytester,
         """
         import pytest
 
@@ -196,9 +224,8 @@ def test_coroutines_under_a_plugin_that_runs_them(pytester: pytest.Pytester) -> 
     result.assert_outcomes(passed=1)
 
 
-def test_a_fault_that_never_acts_fails_its_test_and_no_other(pytester: pytest.Pytester) -> None:
+def test_a_fault_that_never_acts_fails_its_test_and_no_other(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import pytest
 
@@ -217,10 +244,9 @@ def test_a_fault_that_never_acts_fails_its_test_and_no_other(pytester: pytest.Py
     result.stdout.fnmatch_lines(["*NeverFired: fault 1 (drop_reply on *EndTxn*never acted: 0 requests fitted*"])
 
 
-def test_every_broker_of_a_test_is_verified_and_reported(pytester: pytest.Pytester) -> None:
+def test_every_broker_of_a_test_is_verified_and_reported(run: Runs) -> None:
     """Whichever fixture was asked for last, and those that a test or a fixture of its own runs."""
     result = run(
-        pytester,
         """
         import pytest
         from minibroker import Minibroker
@@ -266,9 +292,8 @@ def test_every_broker_of_a_test_is_verified_and_reported(pytester: pytest.Pytest
     assert not [line for line in result.outlines if line.startswith("minibroker/testing")]
 
 
-def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.Pytester) -> None:
+def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import time
 
@@ -298,10 +323,9 @@ def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.
 
 
 @pytest.mark.matrix
-def test_a_failure_shows_what_a_fault_did(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_what_a_fault_did(run: Runs) -> None:
     pytest.importorskip("confluent_kafka")
     result = run(
-        pytester,
         """
         def test_fails(minibroker, confluent_producer, unique_topic):
             producer = confluent_producer({"enable.idempotence": True})
@@ -318,11 +342,10 @@ def test_a_failure_shows_what_a_fault_did(pytester: pytest.Pytester) -> None:
     assert max(map(len, section(result)[:-1])) <= 200
 
 
-def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(run: Runs) -> None:
     """Not the answers that belong to every join, and not what a client of an earlier test is told."""
     pytest.importorskip("confluent_kafka")
     result = run(
-        pytester,
         """
         import pytest
         from confluent_kafka import Producer
@@ -373,9 +396,8 @@ def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytes
     assert not [line for line in frames if line.startswith(("minibroker/control", "minibroker/testing"))]
 
 
-def test_what_is_given_wrongly_shows_no_frame_of_ours(pytester: pytest.Pytester) -> None:
+def test_what_is_given_wrongly_shows_no_frame_of_ours(run: Runs) -> None:
     result = run(
-        pytester,
         """
         import asyncio, socket
         import pytest
@@ -416,11 +438,10 @@ def section(result: pytest.RunResult) -> list[str]:
     return result.outlines[begin + 1 : end]
 
 
-def test_clients_send_and_read(pytester: pytest.Pytester) -> None:
+def test_clients_send_and_read(run: Runs) -> None:
     pytest.importorskip("confluent_kafka")
     pytest.importorskip("aiokafka")
     result = run(
-        pytester,
         """
         import asyncio
 
@@ -451,10 +472,9 @@ def test_clients_send_and_read(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.matrix
-def test_every_xdist_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
+def test_every_xdist_worker_has_its_own_broker(run: Runs) -> None:
     pytest.importorskip("xdist")
     result = run(
-        pytester,
         """
         import pytest
 
@@ -482,10 +502,9 @@ def test_loading_the_plugin_imports_no_broker_and_no_client() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_a_test_that_hangs_says_what_its_brokers_wait_for(pytester: pytest.Pytester) -> None:
+def test_a_test_that_hangs_says_what_its_brokers_wait_for(run: Runs) -> None:
     """At once on stderr, and again in its report."""
     result = run(
-        pytester,
         """
         import threading
         import pytest
@@ -514,13 +533,12 @@ def test_a_test_that_hangs_says_what_its_brokers_wait_for(pytester: pytest.Pytes
     result.stdout.fnmatch_lines(["*minibroker: what it waited for*", *lines])
 
 
-def test_a_setup_file_holds_for_every_test(pytester: pytest.Pytester) -> None:
+def test_a_setup_file_holds_for_every_test(run: Runs, pytester: pytest.Pytester) -> None:
     """Its rules and clock are set anew for each test, and its rules need not act."""
     pytester.makefile(
         ".toml", setup='topics = { orders = 2 }\nclock = { frozen = true }\n[[rules]]\napi = "EndTxn"\naction = "close"'
     )
     result = run(
-        pytester,
         """
         import pytest
 
