@@ -81,7 +81,7 @@ class Settings:
     the dynamic layers; Kafka keeps them, as a plug-in might, and shows them without a value.
     """
 
-    __slots__ = ("_layers", "_topic_defaults", "_values", "absent", "ignored", "jaas", "unknown")
+    __slots__ = ("_layers", "_topic_defaults", "_topic_entries", "_values", "absent", "ignored", "jaas", "unknown")
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class Settings:
         for _, layer in reversed(self._layers):
             self._values.update(layer)
         self._topic_defaults: dict[str, Value] | None = None
+        self._topic_entries: dict[str, ConfigEntry] = {}
         self._check_together()
 
     def get_int(self, name: str) -> int:
@@ -275,6 +276,14 @@ class Settings:
         )
 
     def _topic_entry(self, key: ConfigKey, overrides: Mapping[str, str]) -> ConfigEntry:
+        if key.name in overrides:
+            return self._new_topic_entry(key, overrides)
+        entry = self._topic_entries.get(key.name)
+        if entry is None:  # every topic that is created is described, with all its keys
+            entry = self._topic_entries[key.name] = self._new_topic_entry(key, {})
+        return entry
+
+    def _new_topic_entry(self, key: ConfigKey, overrides: Mapping[str, str]) -> ConfigEntry:
         defaults = self.synonyms_of(key.synonyms[0]) if key.synonyms else ()
         entry = self.describe_override(key, overrides.get(key.name), ConfigSource.TOPIC_CONFIG, defaults)
         return entry._replace(value=key.format(self.topic_value(key.name, overrides)))

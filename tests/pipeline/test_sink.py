@@ -490,9 +490,9 @@ def test_rows_of_an_arrow_batch() -> None:
             st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
         ),
         min_size=1,
-        max_size=200,
+        max_size=50,
     ),
-    st.integers(0, 199),
+    st.integers(0, 49),
     st.integers(1, 2000),
 )
 def test_columns_give_the_bytes_of_records(found: list[Any], skip: int, most: int) -> None:

@@ -31,7 +31,7 @@ from minibroker.client.topics import LATEST, READ_COMMITTED
 from minibroker.client.transactions import TransactionsClient
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-VERSIONS = (0, 1, 2)
+VERSIONS = (0, pytest.param(1, marks=pytest.mark.matrix), 2)
 RECORDS = (TOPIC, AWAY)
 
 
