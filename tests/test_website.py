@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -71,16 +72,17 @@ def pages(site: Path) -> dict[Path, Read]:
 
 def test_every_link_leads_somewhere(pages: dict[Path, Read]) -> None:
     assert len(pages) > 60
-    is_file = cache(Path.is_file)
+    is_file, ids = cache(os.path.isfile), {str(page): found.ids for page, found in pages.items()}
     for page, found in pages.items():
-        for address in [*found.links, *found.loaded]:
+        folder = str(page.parent)
+        for address in {*found.links, *found.loaded}:
             if address.startswith(("https:", "http:", "data:", "mailto:")):
                 continue
             path, _, fragment = address.partition("#")
-            target = Path(normpath(page.parent / path)) if path else page
+            target = normpath(f"{folder}/{path}") if path else str(page)
             assert is_file(target), f"{page}: {address}"
-            if fragment and target in pages:
-                assert fragment in pages[target].ids, f"{page}: {address}"
+            if fragment and target in ids:
+                assert fragment in ids[target], f"{page}: {address}"
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Read]) -> None:
@@ -258,7 +260,7 @@ sys.path.insert(0, sys.argv[1])
 logging.disable(logging.CRITICAL)
 from minibroker_lab.simulation.command import tell
 from minibroker_lab.simulation.run import simulate
-sys.exit(tell(simulate(91, telling=True)))
+sys.exit(tell(simulate(31, telling=True)))  # of little work
 """
 
 

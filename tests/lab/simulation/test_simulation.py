@@ -188,7 +188,7 @@ def test_offsets_that_go_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
         await send(self, {place: offset * self.random.randrange(2) for place, offset in offsets.items()}, generation)
 
     def counted() -> int:
-        return simulate(24).counts["notice: offset-rewind"]
+        return simulate(139).counts["notice: offset-rewind"]
 
     honest = counted()
     monkeypatch.setattr(Copier, "_send_offsets", forgetful)
