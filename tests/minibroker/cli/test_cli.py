@@ -195,7 +195,7 @@ def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool)
     [
         "",
         "sys.settrace(lambda *_: None)",
-        "sys.setprofile(lambda *_: None)",
+        pytest.param("sys.setprofile(lambda *_: None)", marks=pytest.mark.slow),
         pytest.param(
             "sys.monitoring.use_tool_id(1, 'coverage')",
             marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12"),

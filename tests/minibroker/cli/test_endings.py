@@ -208,8 +208,8 @@ _LATE = {"pipeline": (pytest.mark.slow, pytest.mark.skipif(find_spec("pyspark") 
 QUICK = ("dump", "check", "replay", "serve")
 
 
-def cases(*names: str) -> list[object]:
-    return [pytest.param(n, marks=() if n in QUICK else _LATE.get(n, pytest.mark.slow)) for n in names]
+def cases(*names: str, quick: tuple[str, ...] = QUICK) -> list[object]:
+    return [pytest.param(n, marks=() if n in quick else _LATE.get(n, pytest.mark.slow)) for n in names]
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -229,7 +229,7 @@ def assert_one_line(started: Started, wanted: str) -> None:
     ("number", "status", "line"),
     [
         (signal.SIGINT, INTERRUPTED, "minibroker: interrupted"),
-        (signal.SIGTERM, ENDED, "minibroker: ended by SIGTERM"),
+        pytest.param(signal.SIGTERM, ENDED, "minibroker: ended by SIGTERM", marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_is_one_line_and_nothing_is_left(
@@ -249,8 +249,10 @@ def test_a_signal_is_one_line_and_nothing_is_left(
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["conformance", "--select", "groups"], "ok "), (["demo"], "three members share the work")],
-    ids=["conformance", "demo"],
+    [
+        pytest.param(["conformance", "--select", "groups"], "ok ", id="conformance"),
+        pytest.param(["demo"], "three members share the work", marks=pytest.mark.slow, id="demo"),
+    ],
 )
 def test_an_interrupt_leaves_nothing_on_a_broker_of_others(
     arguments: list[str], text: str, served: tuple[str, str], tmp_path: Path
@@ -267,7 +269,7 @@ def test_an_interrupt_leaves_nothing_on_a_broker_of_others(
         assert client.ask_any(m.ListGroupsRequest(), m.ListGroupsResponse, 2).groups == []
 
 
-@pytest.mark.parametrize("name", cases(*CASES))
+@pytest.mark.parametrize("name", cases(*CASES, quick=("serve", "dump")))
 def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) -> None:
     case = CASES[name]
     read, write = os.pipe()
@@ -282,7 +284,7 @@ def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
-@pytest.mark.parametrize("name", cases(*CASES))
+@pytest.mark.parametrize("name", cases(*CASES, quick=("serve", "check")))
 def test_a_stdout_that_takes_nothing_is_one_line(name: str, world: World, tmp_path: Path) -> None:
     case = CASES[name]
     with open("/dev/full", "wb") as stdout:
@@ -328,7 +330,7 @@ program()
 """
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 20, 60])
+@pytest.mark.parametrize("number", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 20, 60))])
 def test_an_interrupt_while_it_is_being_loaded(number: int, tmp_path: Path) -> None:
     code = AT_IMPORT.format(number=number, arguments=["serve", "--port", "0", "--ephemeral"])
     done = subprocess.run(

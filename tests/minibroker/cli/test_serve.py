@@ -404,7 +404,9 @@ def test_a_data_directory_on_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 @posix
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("<&-", ">&-", "2>&-")), "<&- >&- 2>&-"]
+)
 def test_it_runs_without_a_standard_stream(tmp_path: Path, closed: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -130,7 +130,7 @@ def test_an_error_in_the_block_comes_out_of_it(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+@pytest.mark.parametrize("process", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["thread", "process"])
 def test_many_at_once_with_several_brokers_each(process: bool, temporary: Path) -> None:
     running = [Minibroker(brokers=2, topics={f"t{i}": 2}, process=process) for i in range(2)]
     try:
@@ -144,7 +144,7 @@ def test_many_at_once_with_several_brokers_each(process: bool, temporary: Path) 
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+@pytest.mark.parametrize("process", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["thread", "process"])
 def test_a_data_directory_is_kept_and_has_one_owner(process: bool, tmp_path: Path) -> None:
     data = tmp_path / "data"
     second = Minibroker(data_dir=str(data))
