@@ -53,9 +53,9 @@ def test_the_answer_about_an_in_sync_set(
     story.fetch(b2=10, b3=10)
     (asked,) = sent
     if meanwhile == "a new epoch":
-        story.told(leader_epoch=6)
+        story.decide(leader_epoch=6)
     elif meanwhile == "another leader":
-        story.told(leader=2, leader_epoch=6)
+        story.decide(leader=2, leader_epoch=6)
     elif meanwhile == "deleted":
         story.partition.dropped()
     del sent[:]
