@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from operator import attrgetter
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding_at
 from minibroker.rules.file_rules import LOG_ROWS, LogRow, LogRows, judge_files
+from minibroker.rules.runs import goes_on
 from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 """Kafka's default of producer.id.expiration.ms."""
 _UNKNOWN = -2
 """Last sequence of a producer whose earlier batches were deleted."""
-_marker_offset = attrgetter("marker_offset")
 
 
 class LogVerdict(NamedTuple):
@@ -33,7 +32,7 @@ class LogVerdict(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Producer:
+class Producer:
     """A producer as Kafka's replay has it, with further fields for the rules."""
 
     epoch: int
@@ -46,26 +45,56 @@ class _Producer:
     fenced_at: int = r.NONE  # offset of the marker that raised the epoch
     marked_at: int = r.NONE  # offset of its last marker
     txn: r.Run | None = None  # the run that opened the transaction
+    last: tuple[int, int] = (r.NONE, r.NONE)  # offset and timestamp of the transaction's last data
+    marked_ms: int = r.NONE  # when the last marker before the transaction was written, of any producer
     doubtful: bool = False  # the log alone does not give this state
+    alive_ms: int = r.NONE  # as of when it was last judged
 
 
-def judge_log(rows: LogRows, *, as_of_ms: int | None = None) -> LogVerdict:
-    """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot."""
-    return _LogJudge(rows.from_start(), as_of_ms).run()
+@dataclass(slots=True, eq=False)
+class LogState:
+    """What is kept of a log's rows so that those that follow can be judged without them. Grows with producers.
+
+    `plain`: as of `LogVerdict`; `broken`: of each producer the last run, where something is wrong with it;
+    `expired`: producers were forgotten."""
+
+    producers: dict[int, Producer] = field(default_factory=dict)
+    plain: dict[int, r.Run] = field(default_factory=dict)
+    broken: dict[int, r.Run] = field(default_factory=dict)
+    marked_ms: int = r.NONE
+    expired: bool = False
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers that wrote nothing since, as brokers do. One with an open transaction is kept."""
+        gone = [number for number, known in self.producers.items() if known.txn is None and known.alive_ms < before_ms]
+        for number in gone:
+            del self.producers[number]
+            self.plain.pop(number, None)
+        self.expired = self.expired or bool(gone)
+
+
+def judge_log(rows: LogRows, *, as_of_ms: int | None = None, state: LogState | None = None) -> LogVerdict:
+    """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot.
+
+    `state`: of the rows before these, which need not be here; it is brought up to date. The verdict then has the
+    findings of these rows and the transactions that they end, and all that are open."""
+    if state is not None and rows.starts:
+        state.producers.clear()  # of deleted records
+    return _LogJudge(rows.from_start(), as_of_ms, state or LogState()).run()
 
 
 class _LogJudge:
-    def __init__(self, rows: LogRows, as_of_ms: int | None) -> None:
+    def __init__(self, rows: LogRows, as_of_ms: int | None, state: LogState) -> None:
         self._rows = rows
         self._facts = rows.facts
         self._log: r.Log = rows.facts.log
         self._as_of = as_of_ms
         self._sequences = self._log.topic not in r.COORDINATOR_TOPICS
-        self._producers: dict[int, _Producer] = {}
-        self._last_of: dict[int, tuple[int, int]] = {}  # producer with an open transaction -> its last data
+        self._state = state
+        self._producers = state.producers
+        self._repeated = False  # the run goes on a run of earlier rows, of which the same was said
         self._findings: list[r.Finding] = []
         self._transactions: list[r.Transaction] = []
-        self._plain: dict[int, r.Run] = {}
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
         self._gaps: list[_Gap] = []
         self._compaction()
@@ -93,9 +122,13 @@ class _LogJudge:
         self._findings += judge_files(
             self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
         )
-        return LogVerdict(self._facts, end, self._findings, self._transactions, [*self._plain.values()])
+        return LogVerdict(self._facts, end, self._findings, self._transactions, [*self._state.plain.values()])
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
+        if isinstance(row, r.Run):
+            self._state.broken[row.producer_id] = row
+            if self._repeated:
+                return
         self._findings.append(finding_at(rule, row, message))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
@@ -211,13 +244,15 @@ class _LogJudge:
     # -- data ------------------------------------------------------------------------------------------------------
 
     def _run(self, run: r.Run) -> None:
+        broken = self._state.broken.pop(run.producer_id, None)
+        self._repeated = broken is not None and goes_on(broken, run, self._facts)
         if run.producer_id < 0:
             if run.transactional:
                 self._report("no-producer-id", run, f"{run.batches} transactional batches without producer id")
             return
         known = self._producers.get(run.producer_id)
         if known is None:
-            known = self._producers[run.producer_id] = _Producer(run.producer_epoch, _UNKNOWN)
+            known = self._producers[run.producer_id] = Producer(run.producer_epoch, _UNKNOWN)
         elif run.producer_epoch < known.epoch:
             self._stale(run, known)
             return
@@ -237,8 +272,9 @@ class _LogJudge:
         known.last_offset = known.seen = run.last_offset
         known.delta = run.last_offset - run.last_base_offset
         known.timestamp = run.last_timestamp
+        known.alive_ms = self._as_of or r.NONE
 
-    def _stale(self, run: r.Run, known: _Producer) -> None:
+    def _stale(self, run: r.Run, known: Producer) -> None:
         known.doubtful = True
         if known.fenced_at >= 0:
             reason = (
@@ -253,7 +289,7 @@ class _LogJudge:
         """Whether a sequence is at or before the last one, around the wrap at 2^31-1 too."""
         return last >= 0 and (last - sequence) & MAX_SEQUENCE < 1 << 30
 
-    def _sequence(self, run: r.Run, known: _Producer) -> None:
+    def _sequence(self, run: r.Run, known: Producer) -> None:
         last = known.last_sequence
         expected = increment_sequence(last, 1) if last >= 0 else 0
         if run.first_sequence == expected:
@@ -271,12 +307,12 @@ class _LogJudge:
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
-    def _transactional(self, run: r.Run, known: _Producer) -> None:
+    def _transactional(self, run: r.Run, known: Producer) -> None:
         if known.txn is None:
             if run.transactional:
-                known.txn = run
+                known.txn, known.marked_ms = run, self._state.marked_ms
             else:
-                self._plain.setdefault(run.producer_id, run)
+                self._state.plain.setdefault(run.producer_id, run)
         elif not run.transactional:
             reason = f"not transactional, while the transaction from offset {known.txn.first_offset} is open"
             self._report("outside-transaction", run, reason)
@@ -288,15 +324,17 @@ class _LogJudge:
             )
             self._report("outside-transaction", run, reason)
         if run.transactional:
-            self._last_of[run.producer_id] = (run.last_offset, run.last_timestamp)
+            known.last = (run.last_offset, run.last_timestamp)
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
     def _marker(self, marker: r.Marker) -> None:
+        self._state.broken.pop(marker.producer_id, None)
         known = self._producers.get(marker.producer_id)
         if known is None:
-            blank = r.NONE if self._facts.whole and not self._gone(0, marker.offset) else _UNKNOWN
-            known = self._producers[marker.producer_id] = _Producer(marker.producer_epoch, blank)
+            whole = self._facts.whole and not self._state.expired
+            blank = r.NONE if whole and not self._gone(0, marker.offset) else _UNKNOWN
+            known = self._producers[marker.producer_id] = Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
         if not marker.outcome:
             known.doubtful = True  # a rebuild from this log does not see it
@@ -315,8 +353,10 @@ class _LogJudge:
         if marker.coordinator_epoch < known.coordinator_epoch:
             reason = f"coordinator epoch {marker.coordinator_epoch} after {known.coordinator_epoch}"
             self._report("coordinator-epoch", marker, reason)
-        self._completed(marker, opened, known.marked_at)
+        self._completed(marker, known)
+        self._state.marked_ms = marker.timestamp
         known.marked_at = marker.offset
+        known.alive_ms = self._as_of or r.NONE
         if marker.producer_epoch > known.epoch:
             known.fenced_at = marker.offset
         if marker.producer_epoch != known.epoch:
@@ -329,8 +369,9 @@ class _LogJudge:
         known.timestamp = marker.timestamp
         known.txn = None
 
-    def _completed(self, marker: r.Marker, opened: r.Run | None, marked_at: int) -> None:
-        last, _ = self._last_of.pop(marker.producer_id, (r.NONE, r.NONE))
+    def _completed(self, marker: r.Marker, known: Producer) -> None:
+        opened, last = known.txn, known.last[0]
+        known.last = (r.NONE, r.NONE)
         first = opened.first_offset if opened is not None else r.NONE
         self._transactions.append(
             r.Transaction(
@@ -349,19 +390,16 @@ class _LogJudge:
             )
         )
         if self._facts.indexed and marker.outcome == r.ABORT:
-            self._compare_aborted(marker, first, marked_at)
+            self._compare_aborted(marker, first, known.marked_at)
 
     def _open_transactions(self) -> None:
-        ended = len(self._transactions)
         for producer_id, known in self._producers.items():
             opened = known.txn
             if opened is None:
                 continue
-            last, timestamp = self._last_of[producer_id]
+            last, timestamp = known.last
             # A client writes what time it likes; a broker wrote the marker before.
-            before = bisect_left(self._transactions, opened.first_offset, 0, ended, key=_marker_offset)
-            marked = self._transactions[before - 1].end_timestamp if before else r.NONE
-            began = max(opened.first_timestamp, marked)
+            began = max(opened.first_timestamp, known.marked_ms)
             self._transactions.append(
                 r.Transaction(
                     self._log,
@@ -463,7 +501,7 @@ class _LogJudge:
             if producer_id not in listed and not known.doubtful and not self._expired(known):
                 self._differs(snapshot, producer_id, f"producer {producer_id} is missing", NOTICE)
 
-    def _ahead(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: _Producer | None) -> None:
+    def _ahead(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: Producer | None) -> None:
         """Compaction took batches before the snapshot, so the log may be behind it, but not ahead."""
         if known is None or known.doubtful or known.epoch < entry.producer_epoch:
             return
@@ -474,10 +512,10 @@ class _LogJudge:
             )
             self._differs(snapshot, entry.producer_id, reason)
 
-    def _expired(self, known: _Producer) -> bool:
+    def _expired(self, known: Producer) -> bool:
         return self._as_of is None or self._as_of - known.timestamp >= PRODUCER_EXPIRATION_MS
 
-    def _compare_entry(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: _Producer) -> None:
+    def _compare_entry(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: Producer) -> None:
         names = ["epoch"]
         said = [entry.producer_epoch]
         actual = [known.epoch]

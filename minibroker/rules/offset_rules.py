@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import finding, finding_at
@@ -64,18 +65,29 @@ def judge_committed_offsets(
     ]
 
 
+GroupPlace: TypeAlias = tuple[r.Log, str, str, int]
+"""Log of `__consumer_offsets`, group, topic and partition."""
+
+
 def judge_rewinds(
     commits: Iterable[r.CommittedOffset], members: Iterable[r.GroupMember], transactions: Iterable[r.Transaction]
 ) -> list[r.Finding]:
-    """Offsets that went back while their group had members, all rows of a log of `__consumer_offsets` together.
+    """Offsets that went back while their group had members, all rows of a log of `__consumer_offsets` together."""
+    return [*rewinds(commits, members, transactions).values()]
+
+
+def rewinds(
+    commits: Iterable[r.CommittedOffset], members: Iterable[r.GroupMember], transactions: Iterable[r.Transaction]
+) -> dict[GroupPlace, r.Finding]:
+    """`judge_rewinds`, by the place where the offset went back.
 
     An administrator resets the offsets of a group without members only, and a deletion leaves a tombstone. Whether a
     group that has never had members went back on purpose its log does not tell.
     """
     rows: list[r.CommittedOffset | r.GroupMember] = [*settled(commits, transactions), *members]
     present: dict[tuple[r.Log, str], set[str]] = defaultdict(set)
-    paths: dict[tuple[r.Log, str, str, int], list[r.CommittedOffset]] = defaultdict(list)
-    falls: dict[tuple[r.Log, str, str, int], list[int]] = defaultdict(list)
+    paths: dict[GroupPlace, list[r.CommittedOffset]] = defaultdict(list)
+    falls: dict[GroupPlace, list[int]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.log, row.offset)):
         of_group = present[row.log, row.group]
         if isinstance(row, r.GroupMember):
@@ -86,7 +98,7 @@ def judge_rewinds(
         if path and 0 <= row.committed < path[-1].committed and of_group:
             falls[place].append(len(path))
         path.append(row)
-    return [_rewind(paths[place], at) for place, at in falls.items()]
+    return {place: _rewind(paths[place], at) for place, at in falls.items()}
 
 
 def _rewind(path: Sequence[r.CommittedOffset], falls: Sequence[int]) -> r.Finding:

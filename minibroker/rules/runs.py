@@ -24,7 +24,7 @@ class RunMerger:
             if before is not None:
                 self._done.append(before)
             return
-        if before is not None and _goes_on(before, event, self._facts, self._cuts):
+        if before is not None and goes_on(before, event, self._facts, self._cuts):
             event = _joined(before, event)
         elif before is not None:
             self._done.append(before)
@@ -50,7 +50,8 @@ def merge_runs(
     return merger.runs()
 
 
-def _goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int]) -> bool:
+def goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int] = ()) -> bool:
+    """Whether the run, the next of its producer and of no other side of a marker, continues the one before."""
     if before.producer_epoch != run.producer_epoch or before.transactional != run.transactional:
         return False
     if before.file != run.file or any(before.first_offset < cut <= run.first_offset for cut in cuts):

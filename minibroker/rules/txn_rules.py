@@ -31,7 +31,7 @@ class Decision(NamedTuple):
     many there were before it in its epoch (NONE: unknown). `data_epoch`: the epoch of the transaction's records (NONE:
     unknown), one lower than the markers' from transaction.version 2 on and after a fence. `leader_epoch`: of
     `__transaction_state` when the transaction began or was decided, the lower one. `completed`: when it was
-    written that all markers are (NONE: unknown)."""
+    written that all markers are (NONE: unknown). `place`: partition and offset of its record."""
 
     transactional_id: str
     producer_id: int
@@ -47,6 +47,7 @@ class Decision(NamedTuple):
     number: int
     data_epoch: int
     completed: int
+    place: tuple[int, int] = (r.NONE, r.NONE)
 
 
 class Held(NamedTuple):
@@ -132,6 +133,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
                         counted,
                         of_data,
                         r.NONE if following is None else following.timestamp,
+                        (state.log.partition, state.offset),
                     )
                 )
                 counted += counted >= 0
@@ -182,12 +184,13 @@ def judge_transactions(
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     moments: Moments | None = None,
+    pairs: list[tuple[Decision, r.Transaction]] | None = None,
 ) -> list[r.Finding]:
     """Judges the transactions of any number of producers, all rows of each, `plain` as of `LogVerdict`.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
     when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read. `moments`:
-    when the logs were read; without it, at one moment.
+    when the logs were read; without it, at one moment. `pairs` gets which decision each marker was taken for.
     """
     facts = list(facts)
     moments = moments or Moments(facts, {}, 0)
@@ -198,6 +201,8 @@ def judge_transactions(
     for transaction in transactions:
         by_place[transaction.log, transaction.producer_id].append(transaction)
     judge.run(by_place)
+    if pairs is not None:
+        pairs.extend(judge.pairs)
     judge.offsets(by_place, commits)
     judge.plain(plain, by_place)
     return judge.findings
@@ -229,6 +234,7 @@ class _TxnJudge:
         self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
         self._discarded: set[tuple[r.Log, int]] = set()  # log and offset of an ABORT marker of committed records
         self.findings: list[r.Finding] = []
+        self.pairs: list[tuple[Decision, r.Transaction]] = []
 
     def _report(
         self, rule: str, txn: r.Transaction, message: str, transactional_id: str = "", severity: str | None = None
@@ -270,6 +276,7 @@ class _TxnJudge:
                 best = tried[count]
                 self._made_again(decided[:count], log)
         torn = self._tell(best, fact, transactions)
+        self.pairs += [*best.pairs, *best.other_epoch]
         for decision, txn in best.pairs:
             if txn.outcome == decision.outcome:
                 span = decision.start_timestamp, decision.timestamp
@@ -298,7 +305,7 @@ class _TxnJudge:
                 decision.complete_timestamp, log.topic
             ):
                 return number
-            if _opened(decision, transactions) or _began_before(decision, transactions):
+            if opened_by(decision, transactions) or _began_before(decision, transactions):
                 return number
         return len(decided)
 
@@ -451,7 +458,10 @@ class _TxnJudge:
             for decision in pairing.missing
             if (self._due(decision, fact) or (read_later and decision.complete))
             and (
-                fact.whole or decision in certain or _opened(decision, transactions) or _by_hand(decision, transactions)
+                fact.whole
+                or decision in certain
+                or opened_by(decision, transactions)
+                or _by_hand(decision, transactions)
             )
         ]
         extra = pairing.extra if self._known.whole else []
@@ -536,7 +546,7 @@ class _TxnJudge:
             self._ended_before(marked, txn, state.start_timestamp, state.update_timestamp, state.transactional_id)
 
     def _missing(self, decision: Decision, log: r.Log, transactions: list[r.Transaction]) -> None:
-        opened = _opened(decision, transactions)
+        opened = opened_by(decision, transactions)
         if opened:
             # Without the id: commands with it would end another transaction of the application.
             reason = (
@@ -714,7 +724,7 @@ def _owns(state: r.TxnState, txn: r.Transaction) -> bool:
     )
 
 
-def _opened(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
+def opened_by(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
     """The open transactions that the decision may be about."""
 
     def ended(txn: r.Transaction) -> bool:

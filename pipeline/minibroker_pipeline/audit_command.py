@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve the findings for Prometheus")
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="with --follow: where it stands; a new start goes on there"
+    )
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
     parser.add_argument(
@@ -127,8 +130,9 @@ def _run(arguments: argparse.Namespace) -> int:
             "--follow runs in this process only: a round judges what is new beside what earlier rounds have kept, and "
             "Spark keeps nothing between rounds"
         )
-    if arguments.metrics is not None and not arguments.follow:
-        raise ValueError("--metrics goes with --follow")
+    for name in ("metrics", "checkpoint"):
+        if getattr(arguments, name) is not None and not arguments.follow:
+            raise ValueError(f"--{name} goes with --follow")
     if arguments.metrics is not None and missing(["prometheus_client"]):
         raise ValueError(hint("--metrics", "prometheus_client"))
     if arguments.command_config is not None and arguments.bootstrap is None:

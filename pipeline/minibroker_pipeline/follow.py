@@ -1,6 +1,6 @@
 """`minibroker audit --bootstrap … --follow`: reads new records and reports each finding once, until it is interrupted.
 
-`--metrics` serves the current findings, for alerts.
+`--metrics` serves the current findings, for alerts; `--checkpoint` is a file from which a new start goes on.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 from minibroker.client.topics import Position
 from minibroker.config.types import configured_address
 from minibroker.kernel.addresses import format_address
 from minibroker.output import say
 from minibroker.rules.catalogue import ERROR
-from minibroker.rules.rows import Finding, Log, LogFacts, Marker, Run, Span
-from minibroker.rules.runs import merge_runs, merge_spans
-from minibroker_pipeline.engine import judge_rows
+from minibroker.rules.live import LiveJudge
+from minibroker.rules.rows import Finding, Log
+from minibroker_pipeline import follow_checkpoint
 from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow_metrics import Figures
 from minibroker_pipeline.plan import Plan, read_parts
@@ -27,51 +28,81 @@ from minibroker_pipeline.report import finding_lines
 from minibroker_pipeline.topics import Seen, Topics
 
 POLL_SECONDS = 1.0
+SAVE_SECONDS = 10.0
+"""A checkpoint is written with each finding, and so often without one."""
 
 
 class FollowingAudit:
-    """Keeps the collapsed rows of everything read, and judges them again after each round. `--as-of` is the time when
-    it begins; it goes on with this machine's clock."""
+    """Judges what is new in each round. `--as-of` is the time when it begins; it goes on with this machine's clock.
+
+    `untold`: findings that nobody was told yet; `resumed`: it goes on from a checkpoint, so `look` comes first. Raises
+    OSError and ValueError for a checkpoint.
+    """
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
         assert isinstance(plan.files, Topics)
         self._topics = plan.files
         self._plan = plan
         self._arguments = arguments
-        self._facts: dict[Log, LogFacts] = {fact.log: fact for fact in plan.facts}
-        self._rows: list[Any] = []
+        self._judge = LiveJudge(plan.max_timeout_ms)
         self._seen: dict[Log, Seen] = {}
-        self._told: set[tuple[Any, ...]] = set()
+        self.untold: list[Finding] = []
+        self.resumed = False
         self.figures = Figures()
         self.errors = 0
         self._ahead_ms = 0 if plan.as_of_ms is None else plan.as_of_ms - _now_ms()
+        self._checkpoint = None if arguments.checkpoint is None else Path(arguments.checkpoint)
+        self._saved = 0.0
+        if self._checkpoint is not None and (
+            kept := follow_checkpoint.load(self._checkpoint, self._judge, self._chosen)
+        ):
+            self._seen, self.untold = kept
+            self.resumed = True
+            self.errors = sum(one.severity == ERROR for one in self._judge.present)
+        else:
+            for fact in plan.facts:
+                self._judge.know(fact)
+        self.save()
+
+    @property
+    def _chosen(self) -> dict[str, object]:
+        """The options that decide what is read and how it is judged."""
+        names = ("topic", "partition", "compacted", "depth", "max_timeout_ms")
+        return {f"--{name.replace('_', '-')}": getattr(self._arguments, name) for name in names}
+
+    @property
+    def kept(self) -> int:
+        """How many rows are kept: what grows when something is never decided."""
+        return self._judge.kept
+
+    def save(self) -> None:
+        """Write the checkpoint, if there is one. Raises OSError."""
+        if self._checkpoint is not None:
+            follow_checkpoint.save(self._checkpoint, self._judge, self._seen, self.untold, self._chosen)
+            self._saved = time.monotonic()
 
     def round(self) -> list[Finding]:
-        """Reads new records and returns the new findings. Raises NotReadable; what was read before the error is
-        kept."""
+        """Reads new records and returns the new findings, which are `untold` until they are taken from there. Raises
+        NotReadable; what was read before the error is kept."""
         figures, started = self.figures, time.monotonic()
+        now_ms = _now_ms() + self._ahead_ms
         for part, read in read_parts(self._plan, 0, self._plan.parts):
-            self._rows += read.rows
+            self._judge.take(part.facts.log, read.rows, now_ms)
             if (span := part.span) is not None:
                 self._seen[part.facts.log] = Seen(span.topic_id, Position(span.stop, span.leader_epoch))
             figures.records += read.records
             figures.bytes += read.bytes
-        self._rows = _collapsed(self._rows, self._facts)
         now_ms = _now_ms() + self._ahead_ms
-        judged = replace(self._plan, facts=tuple(self._facts.values()), as_of_ms=now_ms)
-        present, transactions, *_ = judge_rows(judged, self._rows)
-        found = []
-        for one in present:
-            identity = one.rule, one.log, one.producer_id, one.first_offset
-            if identity not in self._told:
-                self._told.add(identity)
-                found.append(one)
-        self.errors += sum(one.severity == ERROR for one in found)
-        figures.judged(present, transactions)
-        figures.found.update((one.rule, one.severity) for one in found)
+        new = self._judge.judge(now_ms)
+        self.errors += sum(one.severity == ERROR for one in new)
+        figures.judged(self._judge.present, self._judge.open_transactions)
+        figures.found.update((one.rule, one.severity) for one in new)
         figures.rounds += 1
         figures.now_ms, figures.seconds = now_ms, time.monotonic() - started
-        return found
+        self.untold += new
+        if new or started - self._saved >= SAVE_SECONDS:
+            self.save()
+        return new
 
     def look(self) -> list[str]:
         """List the records that have arrived since the last round. Returns a line for each log of which the rows read
@@ -79,44 +110,26 @@ class FollowingAudit:
         chosen = self._arguments
         self._plan = replace(self._plan, parts=(), out=None)  # read once, also when an error follows
         listed, anew = self._topics.news(chosen.topic, chosen.partition, chosen.compacted, self._seen)
-        deleted = self._facts.keys() - {fact.log for fact in listed.facts}
+        deleted = self._judge.logs.keys() - {fact.log for fact in listed.facts}
         said = [f"notice: {log}: {reason}; it is judged anew from its start" for log, reason in sorted(anew.items())]
         said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
-        self._forget({*anew, *deleted})
+        self._judge.forget({*anew, *deleted})
+        for log in (*anew, *deleted):
+            self._seen.pop(log, None)
         for fact in listed.facts:
-            known = self._facts.get(fact.log)
-            # Rows of deleted records are kept, so the log's first offset stays the one of the first round.
-            self._facts[fact.log] = fact if known is None else fact._replace(first_offset=known.first_offset)
+            self._judge.know(fact)
         self._plan = replace(self._plan, parts=tuple(listed.parts))
         return said
-
-    def _forget(self, logs: set[Log]) -> None:
-        """Drop what is known of these logs."""
-        if logs:
-            self._rows = [row for row in self._rows if row.log not in logs]
-            self._told = {identity for identity in self._told if identity[1] not in logs}
-            for log in logs:
-                self._facts.pop(log, None)
-                self._seen.pop(log, None)
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
-    """Runs and spans that continue from one round to the next are merged, so that memory grows with producers only."""
-    kept = [row for row in rows if not isinstance(row, (Run, Span))]
-    for log, fact in facts.items():
-        markers = [row for row in rows if isinstance(row, Marker) and row.log == log]
-        kept += merge_runs([row for row in rows if isinstance(row, Run) and row.log == log], markers, fact)
-        kept += merge_spans([row for row in rows if isinstance(row, Span) and row.log == log], fact)
-    return kept
-
-
 def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], None]) -> int:
     """Run until interrupted (Ctrl-C). Exit status: 1 when there was a finding, else 0. A cluster that cannot be read
-    for a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
+    for a while is waited for. Raises ConfigError and OSError for the address of the metrics, OSError and ValueError for
+    the checkpoint."""
     follower = FollowingAudit(plan, arguments)
     metrics = None
     if arguments.metrics is not None:
@@ -127,29 +140,37 @@ def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], No
         notice(f"metrics={format_address(*metrics.address)}")
     told: set[str] = set()
 
-    def tell(found: Finding) -> None:
-        for line in finding_lines(found, plan.source, told):
-            notice(line)
+    def tell() -> None:
+        """Print what nobody was told yet. A process that is killed in between tells it again at its next start."""
+        if not follower.untold:
+            return
+        while follower.untold:
+            for line in finding_lines(follower.untold[0], plan.source, told):
+                notice(line)
+            del follower.untold[0]
+        follower.save()
 
     try:
         _follow(follower, tell, notice)
     except KeyboardInterrupt:
+        follower.save()
         return 1 if follower.errors else 0
     finally:
         if metrics is not None:
             metrics.close()
 
 
-def _follow(follower: FollowingAudit, tell: Callable[[Finding], None], notice: Callable[[str], None]) -> NoReturn:
-    first, failed = True, ""
+def _follow(follower: FollowingAudit, tell: Callable[[], None], notice: Callable[[str], None]) -> NoReturn:
+    first, failed = not follower.resumed, ""
+    tell()
     while True:
         try:
             if not first:
                 for line in follower.look():
                     notice(line)
             first = False
-            for found in follower.round():
-                tell(found)
+            follower.round()
+            tell()
             if failed:
                 say("minibroker audit: reading again", to=sys.stderr)
             failed = ""

@@ -101,14 +101,14 @@ def test_following(bootstrap: str) -> None:
         produce(client, "grows", 0, sequence)
         follower.look()
         assert follower.round() == []
-    rows = len(follower._rows)
+    rows = follower.kept
     produce(client, "grows", 0, -1, producer_id=-1, producer_epoch=-1, transactional=True)
     follower.look()
     assert [(one.rule, one.first_offset) for one in follower.round()] == [("no-producer-id", 12)]
     follower.look()
     assert follower.round() == []
     assert follower.errors == 1
-    assert rows == 2  # one run and one span, however many rounds
+    assert rows == 2  # one producer and one span, however many rounds
     client.close()
 
 

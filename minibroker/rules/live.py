@@ -1,0 +1,338 @@
+"""The rules over rows that come in bit by bit: rows in, findings out. What is decided is dropped.
+
+A log's runs and markers are judged as they come in; `LogState` is what is kept of them. Of the transactions and
+decisions of a producer those are kept that a later row can change, and the last before them; of an offset the last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from minibroker.rules import rows as r
+from minibroker.rules.file_rules import LogRows, is_log_row
+from minibroker.rules.log_rules import LogState, group_rows, judge_log
+from minibroker.rules.moments import APART_MS, CLOCKS_MS, Moments, newest_ms
+from minibroker.rules.offset_rules import GroupPlace, judge_committed_offsets, rewinds
+from minibroker.rules.runs import merge_spans
+from minibroker.rules.state_rules import judge_states
+from minibroker.rules.txn_rules import (
+    DEFAULT_TIMEOUT_MS,
+    Decision,
+    coordinators_whole,
+    in_order,
+    judge_transactions,
+    opened_by,
+    read_coordinators,
+)
+
+FORGOTTEN_MS = 7 * 86_400_000
+"""Kafka forgets an idle transactional id after so long, and an idle producer after a day."""
+
+Identity: TypeAlias = tuple[str, r.Log, int, int]
+"""Of a finding: rule, log, producer id and first offset."""
+
+
+def identity(found: r.Finding) -> Identity:
+    return found.rule, found.log, found.producer_id, found.first_offset
+
+
+@dataclass(slots=True)
+class LiveLog:
+    """What is kept of a log. `cleaned_offset`: as of its rows; `ended`: transactions that are not decided everywhere;
+    `first_marker_ms`: NONE without one; `fresh`: findings that `judge` has not returned yet."""
+
+    facts: r.LogFacts
+    cleaned_offset: int = 0
+    state: LogState = field(default_factory=LogState)
+    spans: list[r.Span] = field(default_factory=list)
+    faults: list[r.LogFault] = field(default_factory=list)
+    ended: list[r.Transaction] = field(default_factory=list)
+    opened: list[r.Transaction] = field(default_factory=list)
+    first_marker_ms: int = r.NONE
+    end_offset: int = 0
+    fresh: list[r.Finding] = field(default_factory=list)
+
+
+class LiveJudge:
+    """`lasting`: findings that stay true; `passing`: those of the last round that what follows may settle (a
+    transaction that is open, an offset past the end)."""
+
+    def __init__(self, max_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        self._max_timeout_ms = max_timeout_ms
+        self.logs: dict[r.Log, LiveLog] = {}
+        self.states: dict[str, list[r.TxnState]] = {}
+        self.commits: list[r.CommittedOffset] = []
+        self.members: list[r.GroupMember] = []
+        self.newest_ms: dict[str, int] = {}
+        self.lasting: dict[Identity, r.Finding] = {}
+        self.passing: list[r.Finding] = []
+        self.told: set[Identity] = set()
+        self.fallen: set[GroupPlace] = set()
+
+    def know(self, facts: r.LogFacts) -> None:
+        """What is known of a log now. Rows of deleted records count on, so its first offset stays that of the first
+        call."""
+        known = self.logs.get(facts.log)
+        if known is None:
+            known = self.logs[facts.log] = LiveLog(facts, end_offset=facts.first_offset)
+        before = known.facts
+        start = max(facts.start_offset, before.start_offset)
+        known.facts = facts._replace(start_offset=start, first_offset=before.first_offset)
+        known.cleaned_offset = max(known.cleaned_offset, facts.cleaned_offset)
+
+    def take(self, log: r.Log, rows: Iterable[Any], now_ms: int) -> None:
+        """Rows of a known log, which follow those that were taken before."""
+        known, own = self.logs[log], []
+        for row in rows:
+            if is_log_row(row):
+                own.append(row)
+            elif isinstance(row, r.TxnState):
+                self.states.setdefault(row.transactional_id, []).append(row)
+                self.newest_ms[log.root] = max(self.newest_ms.get(log.root, 0), row.update_timestamp)
+            elif isinstance(row, r.CommittedOffset):
+                self.commits.append(row)
+            elif isinstance(row, r.GroupMember):
+                self.members.append(row)
+        self._judge_log(known, group_rows([known.facts], own)[0], now_ms)
+
+    def _judge_log(self, known: LiveLog, rows: LogRows, now_ms: int) -> None:
+        known.spans = merge_spans([*known.spans, *rows.spans], known.facts)
+        known.faults += rows.faults
+        if rows.starts:
+            start = max(row.offset for row in rows.starts)
+            known.facts = known.facts._replace(start_offset=start, first_offset=start)
+            known.spans = [span for span in known.spans if span.end_offset > start]
+            known.ended = [txn for txn in known.ended if txn.marker_offset >= start]
+        rows = rows._replace(spans=tuple(known.spans), faults=tuple(known.faults))
+        verdict = judge_log(rows, as_of_ms=now_ms, state=known.state)
+        known.opened = [txn for txn in verdict.transactions if txn.marker_offset < 0]
+        ended = [txn for txn in verdict.transactions if txn.marker_offset >= 0]
+        known.ended += ended
+        if ended and known.first_marker_ms < 0:
+            known.first_marker_ms = min(txn.end_timestamp for txn in ended)
+        for root, newest in newest_ms((), ended).items():
+            self.newest_ms[root] = max(self.newest_ms.get(root, 0), newest)
+        known.cleaned_offset = max(known.cleaned_offset, verdict.facts.cleaned_offset)
+        known.end_offset = verdict.end_offset
+        known.fresh += verdict.findings
+
+    def judge(self, now_ms: int) -> list[r.Finding]:
+        """New findings, when every log was read up to where `know` was told that it ends."""
+        logs = self.logs.values()
+        facts = [known.facts._replace(cleaned_offset=known.cleaned_offset) for known in logs]
+        moments = Moments(facts, self.newest_ms, APART_MS, self._first_markers())
+        states = [state for history in self.states.values() for state in history]
+        coordinators = read_coordinators(states, whole=coordinators_whole(facts), moments=moments)
+        ended = [txn for known in logs for txn in known.ended]
+        opened = [txn for known in logs for txn in known.opened]
+        pairs: list[tuple[Decision, r.Transaction]] = []
+        compared = judge_transactions(
+            [*ended, *opened],
+            facts=facts,
+            commits=[commit for commit in self.commits if commit.producer_id >= 0],
+            plain=[run for known in logs for run in known.state.plain.values()],
+            coordinators=coordinators,
+            as_of_ms=now_ms,
+            max_timeout_ms=self._max_timeout_ms,
+            moments=moments,
+            pairs=pairs,
+        )
+        of_groups = [txn for txn in (*ended, *opened) if txn.log.topic == r.CONSUMER_OFFSETS]
+        fallen = rewinds(self.commits, self.members, of_groups)
+        ends: dict[tuple[str, int], int] = {}
+        for known in logs:
+            place = known.facts.log.topic, known.facts.log.partition
+            ends[place] = max(ends.get(place, 0), known.end_offset)
+        lasting = [one for known in logs for one in known.fresh]
+        lasting += [one for one in compared if not _may_pass(one)]
+        lasting += judge_states(states)
+        lasting += [one for place, one in fallen.items() if place not in self.fallen]
+        self.passing = [one for one in compared if _may_pass(one)]
+        self.passing += judge_committed_offsets(self.commits, of_groups, ends)
+        self.fallen |= fallen.keys()
+        for known in logs:
+            known.fresh = []
+            known.state.expire(now_ms - FORGOTTEN_MS)
+        self.keep(lasting)
+        new = []
+        for one in (*lasting, *self.passing):
+            if identity(one) not in self.told:
+                self.told.add(identity(one))
+                new.append(one)
+        self._drop(coordinators.decisions, pairs, opened, moments)
+        return new
+
+    def keep(self, lasting: Iterable[r.Finding]) -> None:
+        """Add findings that stay true."""
+        for one in lasting:
+            self.lasting.setdefault(identity(one), one)
+
+    @property
+    def present(self) -> list[r.Finding]:
+        """The findings that are true now."""
+        return [*self.lasting.values(), *(one for one in self.passing if identity(one) not in self.lasting)]
+
+    @property
+    def kept(self) -> int:
+        """How many rows and producers are kept."""
+        of_logs = (
+            len(known.state.producers) + len(known.spans) + len(known.faults) + len(known.ended)
+            for known in self.logs.values()
+        )
+        return sum((*of_logs, *map(len, self.states.values()), len(self.commits), len(self.members)))
+
+    @property
+    def open_transactions(self) -> list[r.Transaction]:
+        return [txn for known in self.logs.values() for txn in known.opened]
+
+    def forget(self, logs: Collection[r.Log]) -> None:
+        """Drop what is known of these logs."""
+        for log in logs:
+            self.logs.pop(log, None)
+        self.states = _by_id(state for history in self.states.values() for state in history if state.log not in logs)
+        self.commits = [row for row in self.commits if row.log not in logs]
+        self.members = [row for row in self.members if row.log not in logs]
+        self.lasting = {key: one for key, one in self.lasting.items() if one.log not in logs}
+        self.passing = [one for one in self.passing if one.log not in logs]
+        self.told = {key for key in self.told if key[1] not in logs}
+        self.fallen = {place for place in self.fallen if place[0] not in logs}
+
+    def _first_markers(self) -> dict[str, int]:
+        first: dict[str, int] = {}
+        for log, known in self.logs.items():
+            if known.first_marker_ms >= 0:
+                first[log.topic] = min(first.get(log.topic, known.first_marker_ms), known.first_marker_ms)
+        return first
+
+    # -- what is decided ---------------------------------------------------------------------------------------------
+
+    def _drop(
+        self,
+        decisions: Sequence[Decision],
+        pairs: Iterable[tuple[Decision, r.Transaction]],
+        opened: Iterable[r.Transaction],
+        moments: Moments,
+    ) -> None:
+        """Drop transactions and decisions that every later row leaves as they are, then what is known of offsets."""
+        open_of: dict[int, list[r.Transaction]] = defaultdict(list)
+        for txn in opened:
+            open_of[txn.producer_id].append(txn)
+        by_id: dict[str, list[Decision]] = defaultdict(list)
+        for decision in sorted(decisions, key=lambda decision: decision.place):
+            by_id[decision.transactional_id].append(decision)
+        dropped: dict[str, set[tuple[int, int]]] = {}
+        kept_since: dict[int, int] = {}  # producer -> when the first transaction that is kept began
+        for name, history in [*self.states.items()]:
+            own, ordered = by_id.get(name, []), in_order({(row.log.partition, row.offset): row for row in history})
+            deleted = not ordered[-1].state and moments.settled(ordered[-1])
+            count = _decided(own, open_of, deleted=deleted)
+            places = dropped[name] = {decision.place for decision in own[:count]}
+            for decision in own[:count]:
+                kept_since.setdefault(decision.producer_id, r.EVERYTHING)
+            for decision in reversed(own[count:]):
+                kept_since[decision.producer_id] = decision.start_timestamp
+            if deleted and count == len(own):
+                del self.states[name]
+            elif places:
+                last = max(number for number, row in enumerate(ordered) if (row.log.partition, row.offset) in places)
+                self.states[name] = ordered[last + 1 :]
+        self._drop_transactions(dropped, pairs, kept_since)
+        self._drop_offsets()
+
+    def _drop_transactions(
+        self,
+        dropped: Mapping[str, Collection[tuple[int, int]]],
+        pairs: Iterable[tuple[Decision, r.Transaction]],
+        kept_since: Mapping[int, int],
+    ) -> None:
+        """Those whose decision is dropped, and what was before them. Of a producer without decisions the last one of a
+        log is kept."""
+        until: dict[tuple[r.Log, int], int] = {}
+        for decision, txn in pairs:
+            if decision.place in dropped.get(decision.transactional_id, ()):
+                place = txn.log, txn.producer_id
+                until[place] = max(until.get(place, r.NONE), txn.marker_offset)
+        for log, known in self.logs.items():
+            last = {txn.producer_id: txn.marker_offset for txn in known.ended}
+            kept: list[r.Transaction] = []
+            gone: list[r.Transaction] = []
+            for txn in known.ended:
+                producer = txn.producer_id
+                if producer in kept_since:
+                    over = txn.marker_offset <= until.get((log, producer), r.NONE)
+                    over = over or txn.end_timestamp + CLOCKS_MS < kept_since[producer]
+                else:
+                    over = txn.marker_offset < last[producer]
+                (gone if over else kept).append(txn)
+            known.ended = kept
+            if gone and log.topic == r.CONSUMER_OFFSETS:
+                self._settle(log, gone)
+
+    def _settle(self, log: r.Log, ended: Iterable[r.Transaction]) -> None:
+        """Offsets committed in these transactions count, or do not, from now on without them."""
+        by_producer: dict[int, list[r.Transaction]] = defaultdict(list)
+        for txn in ended:
+            if txn.first_offset >= 0:
+                by_producer[txn.producer_id].append(txn)
+        commits = []
+        for row in self.commits:
+            around = None
+            if row.log == log and row.producer_id in by_producer:
+                own = by_producer[row.producer_id]
+                around = next((txn for txn in own if txn.first_offset <= row.offset <= txn.marker_offset), None)
+            if around is None:
+                commits.append(row)
+            elif around.outcome == r.COMMIT:
+                commits.append(row._replace(producer_id=r.NONE, producer_epoch=r.NONE))
+        self.commits = commits
+
+    def _drop_offsets(self) -> None:
+        """Of each offset of a group keep the last one, of each member whether it is there. What comes after an offset
+        that is not decided is kept too."""
+        undecided: dict[tuple[r.Log, str], int] = {}
+        for row in self.commits:
+            if row.producer_id >= 0:
+                group = row.log, row.group
+                undecided[group] = min(undecided.get(group, r.EVERYTHING), row.offset)
+        last: dict[Any, r.CommittedOffset] = {}
+        present: dict[Any, r.GroupMember] = {}
+        later: list[r.CommittedOffset] = []
+        later_members: list[r.GroupMember] = []
+        for row in sorted(self.commits, key=lambda row: row.offset):
+            if row.offset >= undecided.get((row.log, row.group), r.EVERYTHING):
+                later.append(row)
+            else:
+                last[row.log, row.group, row.topic, row.partition] = row
+        for member in sorted(self.members, key=lambda row: row.offset):
+            if member.offset >= undecided.get((member.log, member.group), r.EVERYTHING):
+                later_members.append(member)
+            else:
+                present[member.log, member.group, member.member] = member
+        self.commits = [*(row for row in last.values() if row.committed >= 0), *later]
+        self.members = [*(row for row in present.values() if row.present), *later_members]
+
+
+def _may_pass(found: r.Finding) -> bool:
+    """Whether a finding of `judge_transactions` is about a transaction that is open."""
+    return found.rule in ("hanging-transaction", "outside-transaction")
+
+
+def _by_id(states: Iterable[r.TxnState]) -> dict[str, list[r.TxnState]]:
+    histories: dict[str, list[r.TxnState]] = {}
+    for state in states:
+        histories.setdefault(state.transactional_id, []).append(state)
+    return histories
+
+
+def _decided(own: Sequence[Decision], open_of: Mapping[int, Sequence[r.Transaction]], *, deleted: bool) -> int:
+    """How many of the first decisions of an id no later row can change. The last of them is kept nevertheless, unless
+    the id is deleted: what comes after it is compared with it."""
+    count = 0
+    for decision in own:
+        if not (decision.complete and decision.settled) or opened_by(decision, open_of.get(decision.producer_id, ())):
+            break
+        count += 1
+    return count if deleted and count == len(own) else max(count - 1, 0)
