@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minibroker.exit_codes import EXIT_OK
 from minibroker.kernel.extras import hint, hint_for, missing
@@ -142,7 +142,14 @@ def _run(arguments: argparse.Namespace) -> int:
     for uri in (arguments.json, arguments.html):
         if uri is not None:
             Folder(uri).check()
-    plan = plan_of(arguments)
+    spark = _Session(arguments)
+    try:
+        return _with_plan(arguments, plan_of(arguments, spark), spark)
+    finally:
+        spark.stop()
+
+
+def _with_plan(arguments: argparse.Namespace, plan: Plan, spark: _Session) -> int:
     if arguments.show:
         from minibroker_pipeline.show import show
 
@@ -153,14 +160,37 @@ def _run(arguments: argparse.Namespace) -> int:
         from minibroker_pipeline.follow import follow
 
         return follow(plan, arguments, print)
-    audit = audit_path(plan, arguments)
+    audit = audit_path(plan, arguments, spark)
     _write(audit, arguments)
     return audit.exit_code
 
 
-def plan_of(arguments: argparse.Namespace) -> Plan:
-    """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
+class _Session:
+    """The Spark of a run, opened when it is needed."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._opened: tuple[Any, str] | None = None
+
+    def opened(self) -> tuple[Any, str]:
+        """(session, which Java it has). Raises NoJava and ValueError."""
+        if self._opened is None:
+            from minibroker_pipeline.session import open_session
+
+            self._opened = open_session(self._arguments.master, self._arguments.conf)
+        return self._opened
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened[0].stop()
+            self._opened = None
+
+
+def plan_of(arguments: argparse.Namespace, spark: _Session | None = None) -> Plan:
+    """The plan for a PATH or a cluster. spark: lists many partitions where it was asked for. Raises NotReadable and
+    ValueError."""
     from minibroker.client.security import read_security
+    from minibroker_pipeline.engine import spread_on
     from minibroker_pipeline.folder import Folder
     from minibroker_pipeline.planning import as_of, plan_for
 
@@ -176,6 +206,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         lineage=arguments.lineage,
         lineage_key=arguments.lineage_key,
         group=arguments.group,
+        spread=spread_on(lambda: spark.opened()[0]) if spark is not None and _spark_asked(arguments) else map,
         depth=arguments.depth,
         as_of_ms=as_of(arguments.as_of),
         max_timeout_ms=arguments.max_timeout_ms,
@@ -185,10 +216,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
+def audit_path(plan: Plan, arguments: argparse.Namespace, session: _Session | None = None) -> Audit:
     """Runs the plan on the engine that was asked for or fits."""
     from minibroker_pipeline.engine import SparkAudit, audit_here, result
-    from minibroker_pipeline.session import open_session
 
     bar = _Bar(not arguments.quiet and sys.stderr.isatty())
     if engine_for(plan.bytes, arguments) == HERE:
@@ -196,7 +226,8 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
         outcome = audit_here(plan, bar.show)
         bar.end()
         return result(plan, outcome, time.monotonic() - started, "in this process")
-    spark, java = open_session(arguments.master, arguments.conf)
+    session = session or _Session(arguments)
+    spark, java = session.opened()
     try:
         started = time.monotonic()
         outcome = SparkAudit(spark, plan, bar.show).run()
@@ -204,7 +235,14 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
         engine = f"Spark {spark.version}, {spark.sparkContext.master}, {java}"
         return result(plan, outcome, time.monotonic() - started, engine)
     finally:
-        spark.stop()
+        session.stop()
+
+
+def _spark_asked(arguments: argparse.Namespace) -> bool:
+    from minibroker_pipeline.session import submitted
+
+    asked = arguments.engine == SPARK or arguments.master is not None or submitted()
+    return asked and arguments.engine != HERE and not missing(("pyspark", "pandas"))
 
 
 def engine_for(size: int, arguments: argparse.Namespace) -> str:

@@ -34,6 +34,7 @@ from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import Deleted, beginnings, consumed, deleted, judge_key, lineage_rows
+from minibroker_pipeline.listing import PartitionLook, Spread
 from minibroker_pipeline.outcomes import outcomes_of
 from minibroker_pipeline.plan import Plan, read_parts, write_table
 from minibroker_pipeline.report import SHOWN, Audit, worst
@@ -44,8 +45,24 @@ Progress: TypeAlias = Callable[[int, int], None]
 TASKS_TO_A_SHUFFLE = 32
 """Reading tasks for each partition of what is shuffled."""
 FIGURES, LOG_ROWS = "figures", "rows of a log"
+DIRECTORIES_OF_A_TASK = 32
+"""How many directories of partitions a task lists at least; on S3 each takes tens of milliseconds."""
 ROWS_TOGETHER = 65_536
 """Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
+
+
+def spread_on(session: Callable[[], Any]) -> Spread:
+    """Many directories of partitions are looked at by the executors of a session, which is opened for it."""
+
+    def spread(look: Callable[[str], PartitionLook], names: Sequence[str]) -> Iterable[PartitionLook]:
+        if len(names) < DIRECTORIES_OF_A_TASK * 2:
+            return map(look, names)
+        context = session().sparkContext
+        tasks = min(len(names) // DIRECTORIES_OF_A_TASK, 4 * context.defaultParallelism)
+        looks: list[PartitionLook] = context.parallelize(names, tasks).map(look).collect()
+        return looks
+
+    return spread
 
 
 @dataclass(frozen=True)

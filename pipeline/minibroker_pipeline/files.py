@@ -166,13 +166,19 @@ class Files:
 
 
 class FilesReader:
-    """The files below a data directory, as `minibroker_storage.lost.Reader`."""
+    """The files below a data directory, as `minibroker_storage.lost.Reader`. Each directory is listed once."""
 
     def __init__(self, files: Files, root: str = "") -> None:
         self._files = files
         self._root = f"{root}/" if root else ""
+        self._listed: dict[str, dict[str, int]] = {}
 
     def sizes(self, path: str) -> dict[str, int]:
+        if path not in self._listed:
+            self._listed[path] = self._list(path)
+        return self._listed[path]
+
+    def _list(self, path: str) -> dict[str, int]:
         try:
             entries = self._files.list((self._root + path).rstrip("/"))
         except NotReadable:

@@ -22,7 +22,7 @@ from minibroker.rules.log_rules import LogVerdict
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_pipeline import tables
-from minibroker_pipeline.engine import LOG_ROWS, SparkAudit, SpreadAudit, of_kind, runs_of
+from minibroker_pipeline.engine import LOG_ROWS, SparkAudit, SpreadAudit, of_kind, runs_of, spread_on
 from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.planning import as_of as time_of
 from minibroker_pipeline.planning import plan_for
@@ -230,6 +230,7 @@ def audit(
         as_of_ms=time_of(as_of),
         max_timeout_ms=max_timeout_ms,
         content=content,
+        spread=spread_on(lambda: spark),
     )
     return AuditFrames(spark, plan.source, SparkAudit(spark, plan).judge(), name)
 

@@ -1,14 +1,15 @@
 """Lists a data directory: its logs, the parts to read, and the problems of its small files.
 
-All of this is read once, on the driver. The work grows with the number of files, not of bytes.
+The work grows with the number of files, not of bytes. Each partition's directory is looked at by itself (`look_at`), so
+that executors can do it; what is compared with other directories, and the files of the root, is the driver's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple, TypeAlias
 
 from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in, wrong_in_journal
 from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
@@ -26,7 +27,7 @@ from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, Lost, lost_of_partition, may_be_of_a_copy
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
-from minibroker_storage.small_files import Offsets, RootFiles, missing_indexes
+from minibroker_storage.small_files import Offsets, RootFiles, identity_of, missing_indexes
 
 SPLIT_BYTES = 256 << 20
 
@@ -41,6 +42,40 @@ class Directory(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(part.size for part in self.parts)
+
+
+class Surroundings(NamedTuple):
+    """What the directory of a partition is looked at with. Can be pickled. `reached`: what checkpoints say of each."""
+
+    files: Files
+    root: str
+    split_bytes: int
+    offsets: dict[str, Offsets]
+    damaged: frozenset[str]
+    policies: Mapping[str, bool | None]
+    clean: bool
+    reached: Mapping[tuple[str, int], Mapping[str, int]]
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}" if self.root else name
+
+
+class PartitionLook(NamedTuple):
+    """What the directory of a partition shows: `wrong` in its small files, missing indexes among it (`unindexed`)
+    unless no directory has any (`indexed`)."""
+
+    name: str
+    facts: LogFacts
+    parts: list[Part]
+    topic_id: bytes | None
+    wrong: list[check_finding.Finding]
+    lost: list[Lost]
+    unindexed: list[check_finding.Finding]
+    indexed: bool
+
+
+Spread: TypeAlias = Callable[[Callable[[str], PartitionLook], Sequence[str]], Iterable[PartitionLook]]
+"""As `map`: looks at each of these directories, here or elsewhere."""
 
 
 def local_partition(path: str) -> tuple[str, str, int] | None:
@@ -61,9 +96,11 @@ def list_directory(
     partitions: Collection[int] = (),
     compacted: Collection[str] = (),
     split_bytes: int = SPLIT_BYTES,
+    spread: Spread = map,
 ) -> Directory:
     """The logs of a data directory, or of all data directories in it. `topics` and `partitions` choose (all when
-    empty); of `compacted` topics any batch may be missing. NotReadable when there is no log."""
+    empty); of `compacted` topics any batch may be missing. `spread`: who looks at the directories of partitions.
+    NotReadable when there is no log."""
     facts: list[LogFacts] = []
     parts: list[Part] = []
     topic_ids: dict[str, tuple[bytes, str]] = {}
@@ -76,18 +113,14 @@ def list_directory(
     policies = {**_policies(files, roots), **dict.fromkeys(compacted, True)}
     for root in roots:
         listing = _Root(files, root, policies, topic_ids)
-        places = set()
-        for name in listing.partition_names:
-            place = partition_of(name)
-            if place is None or not chosen(*place):
-                continue
-            fact, more = listing.partition(name, place, split_bytes)
-            facts.append(fact)
-            parts += more
-            places.add(place)
+        places = {name: place for name in listing.partition_names if (place := partition_of(name)) and chosen(*place)}
+        for look in spread(partial(look_at, listing.surroundings(split_bytes)), [*places]):
+            facts.append(look.facts)
+            parts += look.parts
+            listing.take(look)
         # A partition of a topic that exists may have lost its directory too.
         gone = {place for place in listing.reached if place[0] in journal and chosen(*place)}
-        for place in sorted(places | gone):
+        for place in sorted(gone.difference(places.values())):
             listing.lost(place)
         listing.checkpoints(chosen, gone)
         found += listing.found
@@ -162,11 +195,11 @@ class _Root:
     ) -> None:
         self._files = files
         self._root = root
-        self._policies = policies
         self.found: list[Finding] = []
         self._reader = FilesReader(files, root)
         self._small = RootFiles(self._reader, self._take, topic_ids)
         self._small.look()
+        self._policies = policies
         self.partition_names = [name for name, size in sorted(self._small.entries.items()) if size == DIRECTORY]
         self.reached: dict[tuple[str, int], dict[str, int]] = {}
         for name in CHECKPOINTS:
@@ -200,12 +233,33 @@ class _Root:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if self._root else name
 
+    def surroundings(self, split_bytes: int) -> Surroundings:
+        small = self._small
+        damaged = frozenset(small.damaged)
+        return Surroundings(
+            self._files, self._root, split_bytes, small.offsets, damaged, self._policies, small.clean, self.reached
+        )
+
+    def take(self, look: PartitionLook) -> None:
+        """What the directory of a partition shows as findings."""
+        for one in look.wrong:
+            self._take(one)
+        if look.topic_id is not None:
+            self._small.compare_id(look.name, look.topic_id)
+        self._unindexed += look.unindexed
+        self._indexed = self._indexed or look.indexed
+        self._lost(look.facts.log, look.lost)
+
     def lost(self, place: tuple[str, int]) -> None:
-        """Find lost data of a partition."""
-        directory, reached = f"{place[0]}-{place[1]}", self.reached.get(place, {})
-        for one in lost_of_partition(self._reader, directory, reached, clean=self._small.clean):
+        """Find the lost data of a partition whose directory is missing."""
+        reached = self.reached.get(place, {})
+        lost = lost_of_partition(self._reader, f"{place[0]}-{place[1]}", reached, clean=self._small.clean)
+        self._lost(Log(self._root, *place), lost)
+
+    def _lost(self, log: Log, lost: Iterable[Lost]) -> None:
+        for one in lost:
             if not one.rebuilt:  # which `check` shows
-                self.found.append(_lost(one, Log(self._root, *place), self._path(one.path)))
+                self.found.append(_lost(one, log, self._path(one.path)))
 
     def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
         """Find checkpoint entries without a log, and checkpoints that contradict each other."""
@@ -223,56 +277,63 @@ class _Root:
         metadata = _metadata(self._reader)
         return None if metadata is None else {*metadata.topics}
 
-    def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
-        sizes = {file: size for file, size in self._reader.sizes(name).items() if size != DIRECTORY}
-        self._small.partition(name, sizes)
-        self._unindexed += missing_indexes(name, sizes)
-        self._indexed = self._indexed or any(file.endswith(INDEX_SUFFIX) for file in sizes)
-        facts = facts_of(
-            Log(self._root, *place),
-            sizes,
-            self._small.offsets,
-            self._policies,
-            clean=self._small.clean,
-            damaged=self._small.damaged,
-        )
-        cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
-        parts = []
-        for file, size in sorted(sizes.items()):
-            path = f"{self._path(name)}/{file}"
-            if file.endswith(".log"):
-                stem = file.removesuffix(".log")
-                indexes = sizes.get(stem + INDEX_SUFFIX, NONE), sizes.get(stem + TIME_INDEX_SUFFIX, NONE)
-                splits = self._splits(path, size, split_bytes) if indexes[0] >= 0 else []
-                ends = [*splits, size]
-                parts += [
-                    Part(facts, path, at, end, cuts, indexes, end == size)
-                    for at, end in zip([0, *splits], ends, strict=True)
-                    if end > at or (not size and max(indexes) > 0)
-                ]
-            elif file.endswith(SMALL_SUFFIXES):
-                parts.append(Part(facts, path, 0, size))
-        return facts, parts
 
-    def _splits(self, path: str, size: int, split_bytes: int) -> Sequence[int]:
-        """Where a large log file may be split: positions that its offset index names and where a batch begins that
-        ends at the offset it names."""
-        if size <= split_bytes:
-            return []
-        data = self._files.read(path.removesuffix(".log") + ".index")
-        splits: list[int] = []
-        last = 0
-        for relative, position in OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY.size]):
-            if position >= size or (not relative and last):
-                break
-            if position - last >= split_bytes and self._begins(path, position, base_of(path) + relative):
-                splits.append(position)
-                last = position
-        return splits
+def look_at(around: Surroundings, name: str) -> PartitionLook:
+    """Looks at the directory of a partition: one listing, `partition.metadata`, and what tells the end of its log."""
+    reader = FilesReader(around.files, around.root)
+    place = partition_of(name)
+    assert place is not None
+    sizes = {file: size for file, size in reader.sizes(name).items() if size != DIRECTORY}
+    topic_id, wrong = identity_of(reader, name, sizes)
+    facts = facts_of(
+        Log(around.root, *place),
+        sizes,
+        around.offsets,
+        around.policies,
+        clean=around.clean,
+        damaged=around.damaged,
+    )
+    cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
+    parts = []
+    for file, size in sorted(sizes.items()):
+        path = f"{around.path(name)}/{file}"
+        if file.endswith(".log"):
+            stem = file.removesuffix(".log")
+            indexes = sizes.get(stem + INDEX_SUFFIX, NONE), sizes.get(stem + TIME_INDEX_SUFFIX, NONE)
+            splits = _splits(around.files, path, size, around.split_bytes) if indexes[0] >= 0 else []
+            ends = [*splits, size]
+            parts += [
+                Part(facts, path, at, end, cuts, indexes, end == size)
+                for at, end in zip([0, *splits], ends, strict=True)
+                if end > at or (not size and max(indexes) > 0)
+            ]
+        elif file.endswith(SMALL_SUFFIXES):
+            parts.append(Part(facts, path, 0, size))
+    lost = lost_of_partition(reader, name, around.reached.get(place, {}), clean=around.clean)
+    indexed = any(file.endswith(INDEX_SUFFIX) for file in sizes)
+    return PartitionLook(name, facts, parts, topic_id, wrong, lost, [*missing_indexes(name, sizes)], indexed)
 
-    def _begins(self, path: str, position: int, last_offset: int) -> bool:
-        try:
-            header = parse_header(self._files.read(path, position, position + HEADER_SIZE))
-        except CorruptBatch:
-            return False
-        return header.last_offset == last_offset
+
+def _splits(files: Files, path: str, size: int, split_bytes: int) -> Sequence[int]:
+    """Where a large log file may be split: positions that its offset index names and where a batch begins that
+    ends at the offset it names."""
+    if size <= split_bytes:
+        return []
+    data = files.read(path.removesuffix(".log") + ".index")
+    splits: list[int] = []
+    last = 0
+    for relative, position in OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY.size]):
+        if position >= size or (not relative and last):
+            break
+        if position - last >= split_bytes and _begins(files, path, position, base_of(path) + relative):
+            splits.append(position)
+            last = position
+    return splits
+
+
+def _begins(files: Files, path: str, position: int, last_offset: int) -> bool:
+    try:
+        header = parse_header(files.read(path, position, position + HEADER_SIZE))
+    except CorruptBatch:
+        return False
+    return header.last_offset == last_offset

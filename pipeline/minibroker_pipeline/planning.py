@@ -10,7 +10,7 @@ from typing import Any
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker_pipeline.files import Files
 from minibroker_pipeline.lineage import lineage_of, read_order
-from minibroker_pipeline.listing import list_directory, local_partition
+from minibroker_pipeline.listing import Spread, list_directory, local_partition
 from minibroker_pipeline.plan import Plan
 from minibroker_pipeline.topics import TIMEOUT_MS, Topics
 
@@ -28,10 +28,11 @@ def plan_for(
     lineage: Sequence[str] = (),
     lineage_key: str = "key",
     group: str | None = None,
+    spread: Spread = map,
     **more: Any,
 ) -> Plan:
-    """The plan for a path or URI, or for the cluster at `bootstrap`. more: fields of Plan. Raises NotReadable and
-    ValueError."""
+    """The plan for a path or URI, or for the cluster at `bootstrap`. spread: who looks into the directories of logs.
+    more: fields of Plan. Raises NotReadable and ValueError."""
     chosen: dict[str, Any] = {"topics": topics, "partitions": partitions, "compacted": compacted}
     lineages = tuple(lineage_of(text, lineage_key, group) for text in lineage)
     files: Files | Topics
@@ -44,7 +45,7 @@ def plan_for(
             path, topic, index = partition
             chosen |= {"topics": [topic], "partitions": [index]}
         files = Files(path)
-        listed = list_directory(files, **chosen)
+        listed = list_directory(files, **chosen, spread=spread)
     facts, parts = tuple(listed.facts), tuple(listed.parts)
     return Plan(files, facts, parts, files.uri, lineages=lineages, found=listed.found, **more)
 

@@ -91,23 +91,21 @@ class RootFiles:
 
     def partition(self, directory: str, names: Collection[str]) -> bytes | None:
         """Reports faults of the names and the identity of a partition's directory; returns its topic id."""
-        for finding in wrong_names(directory, names):
+        topic_id, findings = identity_of(self._reader, directory, names)
+        for finding in findings:
             self._report(finding)
-        if FILE_NAME not in names:
-            return None
-        path = join(directory, FILE_NAME)
-        try:
-            topic_id = decode_partition_metadata(self._reader.read(path), path)
-        except Malformed as error:
-            self._report(Finding(TOPIC_ID, path, str(error)))
-            return None
+        if topic_id is not None:
+            self.compare_id(directory, topic_id)
+        return topic_id
+
+    def compare_id(self, directory: str, topic_id: bytes) -> None:
+        """Reports a topic id that is not that of the topic's other partitions."""
         place = partition_of(directory)
         assert place is not None
         known, other = self._topic_ids.setdefault(place[0], (topic_id, directory))
         if known != topic_id:
             reason = f"topic id {topic_id_text(topic_id)}, {other} has {topic_id_text(known)}"
-            self._report(Finding(TOPIC_ID, path, reason))
-        return topic_id
+            self._report(Finding(TOPIC_ID, join(directory, FILE_NAME), reason))
 
     def without_directory(
         self, existing: Callable[[], Collection[str] | None]
@@ -142,6 +140,18 @@ class RootFiles:
             if start > mark:
                 reason = f"{topic}-{partition} begins at {start}, {HIGH_WATERMARK} says {mark}"
                 yield Finding(CHECKPOINT, LOG_START_OFFSET, reason, offset=start)
+
+
+def identity_of(reader: DirectoryReader, directory: str, names: Collection[str]) -> tuple[bytes | None, list[Finding]]:
+    """The topic id in a partition's directory, and what is wrong with its names and its identity."""
+    findings = [*wrong_names(directory, names)]
+    if FILE_NAME not in names:
+        return None, findings
+    path = join(directory, FILE_NAME)
+    try:
+        return decode_partition_metadata(reader.read(path), path), findings
+    except Malformed as error:
+        return None, [*findings, Finding(TOPIC_ID, path, str(error))]
 
 
 def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
