@@ -38,7 +38,7 @@ def test_started_again_after_each_round(fault: str, tmp_path: Path) -> None:
         assert started.kept == judge.kept
         return started
 
-    cluster = rows_of(1, fault, 600)
+    cluster = rows_of(1, fault, 300)
     new, _, _ = followed(cluster, 1, 25, again)
     assert {identity(one) for one in new} == at_once(cluster) != set()
     assert len(new) == len(at_once(cluster))
@@ -88,9 +88,9 @@ def test_a_broker_is_followed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         produce(client, -1, **NOBODY)
         produce(client, 0)
         arguments = arguments_of(broker, path)
-        (line,) = run(arguments, 3, monkeypatch)
+        (line,) = run(arguments, 2, monkeypatch)
         assert line.startswith("error: no-producer-id: t-0 offsets 0-0")
-        assert run(arguments, 3, monkeypatch) == []
+        assert run(arguments, 2, monkeypatch) == []
         follower = FollowingAudit(plan_of(arguments), arguments)
         assert follower.look() == []
         follower.round()

@@ -166,6 +166,38 @@ def test_a_cluster_that_works_while_it_is_followed(busy: tuple[str, Load]) -> No
     assert [str(one) for one in found] == []
 
 
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_kafka_that_works_while_it_is_followed(tmp_path: Path) -> None:
+    """With its own fifty partitions of either coordinator's topic, and a new start after every tenth round."""
+    from real_kafka import real_kafka
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    with real_kafka(release="4.4.0") as bootstrap:
+        running = Load(bootstrap, BUMPS_EPOCH), Load(bootstrap, OLD, "old")
+        _create(running[0].client, "t", 2)
+        arguments = parser.parse_args(["--bootstrap", bootstrap, "--checkpoint", str(tmp_path / "checkpoint")])
+        found, kept = [], []
+        for number in range(40):
+            for _ in range(20):
+                for load in running:
+                    load.step()
+            if not number % 10:
+                follower = FollowingAudit(plan_of(arguments), arguments)
+                assert follower.resumed == bool(number)
+            follower.look()
+            found += [str(one) for one in follower.round()]
+            follower.save()
+            kept.append(follower.kept)
+        assert found == []
+        assert sum(load.ended for load in running) > 100
+        assert max(kept[20:]) <= max(kept[10:20]) + 20, kept
+        print(f"{sum(load.ended for load in running)} transactions, rows kept after each tenth round {kept[9::10]}")
+        for load in running:
+            load.client.close()
+
+
 @pytest.mark.parametrize(("as_of", "rules"), [([], []), (["--as-of", "{later}"], ["hanging-transaction"])])
 def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str]) -> None:
     """In a rehearsal whose clock is an hour ahead a transaction of a minute is late."""

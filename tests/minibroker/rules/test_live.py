@@ -16,10 +16,10 @@ SEEDS = 2
 def test_bit_by_bit_as_at_once(fault: str) -> None:
     seen = set()
     for seed in range(SEEDS):
-        cluster = rows_of(seed, fault, 600)
+        cluster = rows_of(seed, fault, 300)
         expected = at_once(cluster)
         seen |= {rule for rule, *_ in expected}
-        for rounds in (1, 40):
+        for rounds in (1, 25):
             new, _, judge = followed(cluster, seed, rounds)
             assert {identity(one) for one in new} == expected, (seed, rounds)
             assert len(new) == len(expected), "told twice"
@@ -30,9 +30,9 @@ def test_bit_by_bit_as_at_once(fault: str) -> None:
 @pytest.mark.parametrize("fault", ["", "torn-transaction", "sequence-gap"])
 def test_what_is_kept_does_not_grow(fault: str) -> None:
     """Neither with rounds nor with transactions, also after a fault."""
-    cluster = rows_of(0, fault, 2000)
+    cluster = rows_of(0, fault, 1000)
     _, kept, _ = followed(cluster, 0, 50)
-    assert len(cluster.rows) > 4000
+    assert len(cluster.rows) > 2000
     assert max(kept[25:]) <= max(kept[5:25]) + 5 < 80
 
 

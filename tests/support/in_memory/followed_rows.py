@@ -76,7 +76,7 @@ class Cluster:
 class Application:
     """A transactional id that writes to both partitions and commits offsets, a row at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, pid: int, fault: str = "", at: int = 12) -> None:
+    def __init__(self, cluster: Cluster, name: str, pid: int, fault: str = "", at: int = 5) -> None:
         self.cluster, self.name, self.pid, self.fault, self.at = cluster, name, pid, fault, at
         self.ended = 0
 
@@ -131,7 +131,7 @@ class Application:
 
 
 def rows_of(seed: int, fault: str, steps: int) -> Cluster:
-    """One of three applications has the fault in its thirteenth transaction."""
+    """One of three applications has the fault in its sixth transaction."""
     chance, cluster = random.Random(seed), Cluster()
     names = ["old-a", "b", "old-c"]
     running = [
