@@ -35,8 +35,8 @@ Identity: TypeAlias = tuple[str, r.Log, int, int]
 """Of a finding: rule, log, producer id and first offset."""
 
 
-def identity(found: r.Finding) -> Identity:
-    return found.rule, found.log, found.producer_id, found.first_offset
+def identity(finding: r.Finding) -> Identity:
+    return finding.rule, finding.log, finding.producer_id, finding.first_offset
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class LiveJudge:
         self.newest_ms: dict[str, int] = {}
         self.lasting: dict[Identity, r.Finding] = {}
         self.passing: list[r.Finding] = []
-        self.told: set[Identity] = set()
+        self.reported: set[Identity] = set()
         self.fallen: set[GroupPlace] = set()
 
     def know(self, facts: r.LogFacts) -> None:
@@ -146,11 +146,11 @@ class LiveJudge:
         for known in logs:
             place = known.facts.log.topic, known.facts.log.partition
             ends[place] = max(ends.get(place, 0), known.end_offset)
-        lasting = [one for known in logs for one in known.fresh]
-        lasting += [one for one in compared if not _may_pass(one)]
+        lasting = [finding for known in logs for finding in known.fresh]
+        lasting += [finding for finding in compared if not _may_pass(finding)]
         lasting += judge_states(states)
-        lasting += [one for place, one in fallen.items() if place not in self.fallen]
-        self.passing = [one for one in compared if _may_pass(one)]
+        lasting += [finding for place, finding in fallen.items() if place not in self.fallen]
+        self.passing = [finding for finding in compared if _may_pass(finding)]
         self.passing += judge_committed_offsets(self.commits, of_groups, ends)
         self.fallen |= fallen.keys()
         for known in logs:
@@ -158,22 +158,22 @@ class LiveJudge:
             known.state.expire(now_ms - FORGOTTEN_MS)
         self.keep(lasting)
         new = []
-        for one in (*lasting, *self.passing):
-            if identity(one) not in self.told:
-                self.told.add(identity(one))
-                new.append(one)
+        for finding in (*lasting, *self.passing):
+            if identity(finding) not in self.reported:
+                self.reported.add(identity(finding))
+                new.append(finding)
         self._drop(coordinators.decisions, pairs, opened, moments)
         return new
 
     def keep(self, lasting: Iterable[r.Finding]) -> None:
         """Add findings that stay true."""
-        for one in lasting:
-            self.lasting.setdefault(identity(one), one)
+        for finding in lasting:
+            self.lasting.setdefault(identity(finding), finding)
 
     @property
     def present(self) -> list[r.Finding]:
         """The findings that are true now."""
-        return [*self.lasting.values(), *(one for one in self.passing if identity(one) not in self.lasting)]
+        return [*self.lasting.values(), *(finding for finding in self.passing if identity(finding) not in self.lasting)]
 
     @property
     def kept(self) -> int:
@@ -195,9 +195,9 @@ class LiveJudge:
         self.states = _by_id(state for history in self.states.values() for state in history if state.log not in logs)
         self.commits = [row for row in self.commits if row.log not in logs]
         self.members = [row for row in self.members if row.log not in logs]
-        self.lasting = {key: one for key, one in self.lasting.items() if one.log not in logs}
-        self.passing = [one for one in self.passing if one.log not in logs]
-        self.told = {key for key in self.told if key[1] not in logs}
+        self.lasting = {key: finding for key, finding in self.lasting.items() if finding.log not in logs}
+        self.passing = [finding for finding in self.passing if finding.log not in logs]
+        self.reported = {key for key in self.reported if key[1] not in logs}
         self.fallen = {place for place in self.fallen if place[0] not in logs}
 
     def _first_markers(self) -> dict[str, int]:
@@ -315,9 +315,9 @@ class LiveJudge:
         self.members = [*(row for row in present.values() if row.present), *later_members]
 
 
-def _may_pass(found: r.Finding) -> bool:
+def _may_pass(finding: r.Finding) -> bool:
     """Whether a finding of `judge_transactions` is about a transaction that is open."""
-    return found.rule in ("hanging-transaction", "outside-transaction")
+    return finding.rule in ("hanging-transaction", "outside-transaction")
 
 
 def _by_id(states: Iterable[r.TxnState]) -> dict[str, list[r.TxnState]]:

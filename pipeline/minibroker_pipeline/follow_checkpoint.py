@@ -44,7 +44,7 @@ def save(
         "members": judge.members,
         "newest_ms": judge.newest_ms,
         "lasting": [*judge.lasting.values()],
-        "told": sorted(judge.told),
+        "reported": sorted(judge.reported),
         "fallen": sorted(judge.fallen),
     }
     replace_private(path, json.dumps(kept, default=_state, separators=(",", ":")), 0o600)
@@ -93,7 +93,7 @@ def _fill(judge: LiveJudge, kept: dict[str, Any]) -> tuple[dict[r.Log, Seen], li
     judge.members = _rows(r.GroupMember, kept["members"])
     judge.newest_ms = kept["newest_ms"]
     judge.keep(_rows(r.Finding, kept["lasting"]))
-    judge.told = {(rule, r.Log(*log), producer, offset) for rule, log, producer, offset in kept["told"]}
+    judge.reported = {(rule, r.Log(*log), producer, offset) for rule, log, producer, offset in kept["reported"]}
     judge.fallen = {(r.Log(*log), group, topic, partition) for log, group, topic, partition in kept["fallen"]}
     seen = {
         r.Log(*log): Seen(None if topic_id is None else bytes.fromhex(topic_id), Position(*position))

@@ -130,7 +130,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFi
         assert "written with other options (--topic); give another file" in refused(
             [*followed_u, "--topic", "u"], capsys
         )
-        for damaged in ("", "[]", whole[:-20], whole.replace('"told"', '"tolb"')):
+        for damaged in ("", "[]", whole[:-20], whole.replace('"reported"', '"repotred"')):
             path.write_text(damaged)
             assert "not a checkpoint of an audit, or a damaged one" in refused([*followed_u, "--topic", "t"], capsys)
         path.write_text(whole.replace('"format":1', '"format":2'))

@@ -115,8 +115,8 @@ class Application:
             for log in (*DATA, OFFSETS):
                 if fault == "hanging-transaction" and log == DATA[1]:
                     continue
-                told = r.ABORT if fault == "torn-transaction" and log == DATA[0] else outcome
-                cluster.marker(log, pid, epoch, told, 3 if fault == "coordinator-epoch" else 0)
+                marked = r.ABORT if fault == "torn-transaction" and log == DATA[0] else outcome
+                cluster.marker(log, pid, epoch, marked, 3 if fault == "coordinator-epoch" else 0)
                 yield
             wrong = "Dead" if fault == "txn-state" else f"Complete{word}"
             cluster.state(name, pid, epoch, wrong, (), begun, updated)
@@ -161,7 +161,7 @@ def at_once(cluster: Cluster) -> set[Any]:
     rows = cluster.rows
     logs = group_rows(facts_of(), filter(is_log_row, rows))
     others = [[row for row in rows if isinstance(row, kind)] for kind in (r.TxnState, r.CommittedOffset, r.GroupMember)]
-    return {identity(one) for one in judge_logs(logs, *others, as_of_ms=cluster.now_ms, apart_ms=APART_MS)}
+    return {identity(finding) for finding in judge_logs(logs, *others, as_of_ms=cluster.now_ms, apart_ms=APART_MS)}
 
 
 def followed(
