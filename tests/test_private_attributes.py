@@ -55,7 +55,6 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "minibroker/trace/test_trace_file.py": (2, _NOWHERE),
     "minibroker/testing/test_embedded.py": (2, "the process id of a broker in a child process"),
     "pipeline/test_frames.py": (1, _NO_PLACE),
-    "pipeline/test_topics.py": (1, _NOWHERE),
     "storage/test_disk.py": (3, _NOWHERE),
     "lab/museum/test_museum.py": (1, _NO_PLACE),
     "minibroker/client/test_topics.py": (2, "a client that has forgotten what it knew of the cluster"),
