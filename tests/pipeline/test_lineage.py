@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
+from minibroker_storage.checkpoints import LOG_START_OFFSET, encode_offsets
 
 Named = Sequence[str | None]
 
@@ -91,6 +92,17 @@ def test_what_retention_took_is_not_missed(tmp_path: Path) -> None:
     left = {f"in-0/{3:020d}.log": written(Record(0, 1, b"k", b"v"), base=3)}
     write_files(left, tmp_path / "data")
     assert audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["header"]) == []
+
+
+@pytest.mark.parametrize(("start", "found"), [(0, [("lineage-lost", "in-0", 0), ("lineage-lost", "in-0", 1)]), (2, [])])
+def test_input_below_the_start_of_its_log_is_no_input(
+    start: int, found: list[tuple[str, str, int]], tmp_path: Path
+) -> None:
+    """DeleteRecords moves the start within a segment: the records before it are still in the file."""
+    write_files({LOG_START_OFFSET: encode_offsets({("in", 0): start})}, tmp_path / "data")
+    logs = {"in-0": INPUT, "out-0": written(output("in-0@2", "header"))}
+    got = audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["header"])
+    assert got == found
 
 
 @pytest.mark.parametrize(

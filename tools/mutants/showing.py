@@ -22,8 +22,8 @@ from .recording import SOURCES
 from .server import PIPES
 
 COPIED = (
-    *SOURCES, "tests", "tools", "docs", "integrations", "README.md", "pyproject.toml", "CHANGELOG.md", "benchmarks",
-    "docker",
+    *SOURCES, "tests", "tools", "docs", "integrations", "README.md", "pyproject.toml", "CHANGELOG.md",
+    "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "hatch_build.py", "benchmarks", "docker", "museum", "findings",
 )  # fmt: skip
 # What a test may take before it counts as hanging: on a machine that does other things too.
 LEAST, TIMES = 20.0, 6.0

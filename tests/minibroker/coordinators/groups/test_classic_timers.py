@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from group_client import GroupClient
 
 from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -64,6 +67,19 @@ def test_a_coordinator_that_lost_its_partition_ends_no_session(client: GroupClie
     assert client.timers.armed < before
     client.advance(2 * SESSION)
     assert list(group.members) == [member]
+
+
+def test_a_coordinator_that_lost_its_partition_answers_who_waits(client: GroupClient) -> None:
+    """Whoever is not answered waits for its request's timeout before it looks for the new coordinator."""
+    _, second = completing(client)
+    member = client.join(group_id="h").member_id
+    client.sync(member, 1, {member: b"a"}, group_id="h")
+    waiting: list[Deferred[Any]] = [client.sync_later(second, 2), client.join_later(group_id="h")]
+    assert not any(one.done for one in waiting)
+    service = client.broker.coordinators.groups
+    for group_id in ("g", "h"):
+        service.resigned(service.partition_for(group_id))
+    assert [one.result().error_code for one in waiting] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
 @pytest.mark.parametrize("silent_ms", [SESSION - 1, SESSION + 1])
