@@ -57,14 +57,16 @@ class Rights:
 
         def pass_on(checked: _Checked) -> Answer:
             ctx, request, others = checked.ctx, checked.request, checked.others
-            if others and getattr(request, "acks", None) == 0:
-                raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
             if not checked.has_items:
+                if others and getattr(request, "acks", None) == 0:
+                    raise _refused_without_answer(ctx)
                 if served is None:
                     return _joined(others[0], others[1:])
                 ctx = replace(ctx, api_version=max(served.min_version, ctx.api_version))
 
             def show(filters: Sequence[Shown], answer: Any) -> Answer:
+                if answer is None and others:
+                    raise _refused_without_answer(ctx)
                 if answer is None or not filters:
                     return None if answer is None else _joined(answer, others)
                 return follow(filters[0].part(ctx, request, answer), partial(show, filters[1:]))
@@ -72,6 +74,10 @@ class Rights:
             return follow(onward(ctx, request), partial(show, shown))
 
         return handle
+
+
+def _refused_without_answer(ctx: RequestContext) -> CloseConnection:
+    return CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
 
 
 class _Checked:

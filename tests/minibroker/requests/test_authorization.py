@@ -192,6 +192,14 @@ def test_produce_without_an_answer_closes_the_connection(world: World) -> None:
         world.alice.ask(produce("other", acks=0), 9)
 
 
+def test_produce_without_an_answer_writes_what_may_be_written_and_closes_the_connection(world: World) -> None:
+    world.allow(TOPIC, "mine", WRITE)
+    with pytest.raises(ConnectionClosed):
+        world.alice.ask(produce("other", "mine", acks=0), 9)
+    for name, end in {"mine": 1, "other": 0}.items():
+        assert world.admin.ask(produce(name), 9).responses[0].partition_responses[0].base_offset == end
+
+
 def test_a_transactional_batch_needs_its_id_as_a_whole(world: World) -> None:
     world.allow(TOPIC, "mine", WRITE)
     assert codes(world.alice.ask(produce("mine", transactional_id="x"), 9)) == {"mine": TXN_DENIED}
@@ -301,7 +309,7 @@ def commit(group: str, *topics: str) -> m.OffsetCommitRequest:
         group_id=group,
         member_id="",
         topics=[
-            topic(name=name, partitions=[partition(partition_index=0, committed_offset=3, committed_metadata="")])
+            topic(name=name, partitions=[partition(partition_index=0, committed_offset=3, committed_metadata="m")])
             for name in topics
         ],
     )
@@ -323,13 +331,14 @@ def test_offsets_of_a_group(world: World, version: int) -> None:
         some = asked(groups=[asked.OffsetFetchRequestGroup(group_id="g", topics=named)])
         everything = asked(groups=[asked.OffsetFetchRequestGroup(group_id="g", topics=None)])
 
-    def found(request: Any) -> dict[str, tuple[int, int]]:
+    def found(request: Any) -> dict[str, tuple[int, int, str]]:
         answer = world.alice.ask(request, version)
         topics = answer.topics if version < 8 else answer.groups[0].topics
-        return {t.name: (t.partitions[0].error_code, t.partitions[0].committed_offset) for t in topics}
+        first = {t.name: t.partitions[0] for t in topics}
+        return {name: (one.error_code, one.committed_offset, one.metadata) for name, one in first.items()}
 
-    assert found(some) == {"mine": (0, 3), "other": (TOPIC_DENIED, -1)}
-    assert found(everything) == {"mine": (0, 3)}
+    assert found(some) == {"mine": (0, 3, "m"), "other": (TOPIC_DENIED, -1, "")}
+    assert found(everything) == {"mine": (0, 3, "m")}
 
 
 def test_topics_are_made_and_deleted_by_whoever_may(world: World) -> None:

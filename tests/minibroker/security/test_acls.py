@@ -106,6 +106,7 @@ def test_some_topic_is_enough_for_an_idempotent_producer() -> None:
     assert not some(entry(WRITE, "to", pattern=PREFIXED), entry(WRITE, "t", pattern=PREFIXED, permission=DENY))
     assert not some(entry(WRITE), entry(ALL, "*", permission=DENY))
     assert some(entry(ALL, "*"), entry(WRITE, "t", permission=DENY))
+    assert some(entry(ALL, "*"), entry(WRITE, "*", pattern=PREFIXED, permission=DENY))
 
 
 def chosen(name: str | None, pattern: int, *, operation: int = AclOperation.ANY) -> list[str]:
