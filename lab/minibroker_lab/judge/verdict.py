@@ -46,7 +46,8 @@ class Evidence(NamedTuple):
     """All that a run left behind. as_of_ms: the broker clock at its end.
     complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
     by topic id as exchanges have it. unapplied: numbers of exchanges that a failure kept from being applied. before: of
-    a cluster that others use too, where what was written during the run begins in each partition; None: all was."""
+    a cluster that others use too, where what was written during the run begins in each partition; None: all was.
+    gave_up: the command ended by itself, with an error: started again it would read what has no committed offset."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -59,6 +60,7 @@ class Evidence(NamedTuple):
     topic_names: Mapping[str, str] = {}
     unapplied: Collection[int] = ()
     before: Starts | None = None
+    gave_up: bool = False
 
 
 class BrokenPromise(NamedTuple):
@@ -107,12 +109,17 @@ def judge(evidence: Evidence) -> Verdict:
             broken.setdefault(
                 (breach.rule, breach.log._replace(root=""), breach.first_offset, message), link.broken(breach)
             )
+    promises = [promise for promise in broken.values() if not (evidence.gave_up and _unread(promise))]
     shared = [BrokenPromise(*pair) for pair in shared_ids(link.wire)]
     last = len(evidence.exchanges) + 1
-    ordered = sorted(
-        [*broken.values(), *shared], key=lambda b: b.exchange["number"] if b.exchange is not None else last
-    )
+    ordered = sorted([*promises, *shared], key=lambda b: b.exchange["number"] if b.exchange is not None else last)
     return Verdict(ordered, [finding for finding in findings if RULES[finding.rule].severity != ERROR])
+
+
+def _unread(promise: BrokenPromise) -> bool:
+    """An input that is not in the output, and no offset was committed past it."""
+    exchange = promise.exchange
+    return promise.finding.rule == "lineage-lost" and (exchange is None or exchange["api"] not in OFFSET_COMMITS)
 
 
 def waited_for(exchanges: Sequence[Exchange]) -> Exchange | None:

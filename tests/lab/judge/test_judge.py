@@ -168,6 +168,20 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     assert report["verdict"] == "not applicable"
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "doubt"),
+    [
+        ([], 2, "the command ended with 3 (--any-exit accepts that)"),
+        pytest.param(["--any-exit"], 1, "", marks=pytest.mark.matrix),
+    ],
+)
+def test_what_a_command_that_failed_has_not_read_is_not_lost(
+    tmp_path: Path, options: list[str], status: int, doubt: str
+) -> None:
+    said, report = judged(tmp_path, "lineage_unfinished", "--lineage", "in=out", *options)
+    assert (said, report["doubt"]) == (status, doubt)
+
+
 @pytest.mark.matrix
 def test_a_script_that_does_not_apply_leaves_the_others_decided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

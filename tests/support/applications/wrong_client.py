@@ -248,6 +248,12 @@ def lineage_lost(c: Client) -> None:
         c.send(value, topic=topic)
 
 
+def lineage_unfinished(c: Client) -> None:
+    """Reads two records, writes one and fails."""
+    lineage_lost(c)
+    sys.exit(3)
+
+
 def lineage_duplicate(c: Client) -> None:
     """Reads one record and writes two."""
     for number, topic in enumerate(("in", "out", "out")):
@@ -279,7 +285,7 @@ WRONG: dict[str, Callable[[Client], None]] = {
         right, duplicate_record, duplicate_record_by_the_network, duplicate_record_by_new_id,
         duplicate_record_by_history, duplicate_content, lost_record,
         lost_record_by_history, torn_transaction, aborted_read, order, stray_record, no_producer_id, offset_end,
-        lineage_lost, lineage_duplicate, lineage_stray, no_progress, gave_up,
+        lineage_lost, lineage_unfinished, lineage_duplicate, lineage_stray, no_progress, gave_up,
     )
 }  # fmt: skip
 
