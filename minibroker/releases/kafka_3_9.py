@@ -29,7 +29,11 @@ RELEASE: Final = Release(
         "transaction.version": ABSENT,
     },
     settings={"group.coordinator.rebalance.protocols": "classic"},
-    behaviours={"join_while_ending": "refused after its producer", "leaders_add_for_version": 0},
+    behaviours={
+        "join_while_ending": "refused after its producer",
+        "leaders_add_for_version": 0,
+        "stale_epoch_is_verified": False,
+    },
     does_otherwise=(
         "the protocol of consumer groups (KIP-848) is off: group.coordinator.rebalance.protocols is classic",
         "transaction.version 0: no end of a transaction bumps the epoch",

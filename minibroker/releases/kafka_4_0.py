@@ -24,11 +24,14 @@ RELEASE: Final = Release(
         "ListConfigResources": 0,
     },
     features={"metadata.version": Feature(7, 25, 25)},
-    does_otherwise=("Produce has no topic ids",),
+    behaviours={"stale_epoch_is_verified": True},
+    does_otherwise=(
+        "Produce has no topic ids",
+        "a refused batch of a zombie, at an older epoch, makes the next ones of the owner OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
     not_emulated=(
         "markers without the transaction version (KIP-1228)",
         "a first batch of Produce v12 from an unknown producer begins at any sequence",
-        "a refused batch of a zombie, at an older epoch, makes the next ones of the owner OUT_OF_ORDER_SEQUENCE_NUMBER",
         "the first join of a consumer group (KIP-848) makes epoch 1",
         "DescribeGroups of a classic group whose first member has not synced is Dead",
         "OffsetFetch of no groups has no answer",

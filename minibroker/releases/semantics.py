@@ -356,6 +356,12 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
         ("with_a_write", "with_its_request"),
     ),
     (
+        "stale_epoch_is_verified",
+        "",
+        "A zombie's batch is verified before it is refused, as in Kafka 4.0: its owner's next ones are out of order.",
+        (),
+    ),
+    (
         "snapshot_all_batches",
         "oos-4",
         "The whole duplicate window survives a restart, not only the newest batch.",

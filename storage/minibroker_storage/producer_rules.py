@@ -23,6 +23,9 @@ class ProducerRules(NamedTuple):
     """How long the sequence of a batch that had to be verified counts as waiting: until a batch is written or the
     transaction ends, even if its own request was refused; or until its request is answered. In the second case batches
     and markers of an older epoch do not end a verification either."""
+    stale_epoch_is_verified: bool = False
+    """Whether a batch of an older epoch is verified before it is refused, as in Kafka 4.0: its sequence then counts as
+    waiting, and the owner's next batches are out of order."""
     snapshot_all_batches: bool = False
     """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
     rebuild_from: Literal["log_start", "first_segment"] = "log_start"

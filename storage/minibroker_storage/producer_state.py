@@ -186,11 +186,13 @@ class ProducerStateManager:
     # Verification
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether `epoch` has a transaction with data here. Raises INVALID_PRODUCER_EPOCH when the epoch is stale."""
+        """Whether `epoch` has a transaction with data here. Raises INVALID_PRODUCER_EPOCH for a stale epoch, unless the
+        rules leave that to the coordinator."""
         entry = self._producers.get(producer_id)
         if entry is None:  # then it is the coordinator that knows an epoch below -1 to be none
             return False
-        check_epoch(producer_id, epoch, entry)
+        if not self.rules.stale_epoch_is_verified:
+            check_epoch(producer_id, epoch, entry)
         return entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
 
     def start_verification(
@@ -200,7 +202,7 @@ class ProducerStateManager:
 
         `sequence` is the first sequence of the batch; `supports_epoch_bump` says the request knows transaction.version
         2 (Produce v12, TxnOffsetCommit v5). An invalid producer id is verified like any other: the coordinator does not
-        know it. Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
+        know it. Raises INVALID_PRODUCER_EPOCH as `has_open_transaction` does.
         """
         if self.has_open_transaction(producer_id, epoch):
             return None

@@ -234,6 +234,26 @@ def test_what_a_batch_that_waited_leaves(rules: ProducerRules, afterwards: str) 
     assert partition.append(9, txn=True, guard=last) == afterwards
 
 
+@pytest.mark.parametrize("verified", [False, True])
+def test_a_refused_batch_of_a_zombie(verified: bool) -> None:
+    """Kafka 4.0 asks the coordinator about it, and then holds its owner back until the transaction ends."""
+    partition = Partition(KAFKA._replace(verification_enabled=True, stale_epoch_is_verified=verified))
+    producers = partition.producers
+    guard = producers.start_verification(PID, 1, 0, False, NOW)
+    assert partition.append(0, epoch=1, txn=True, guard=guard) == "@0"
+    if verified:
+        zombie = producers.start_verification(PID, 0, 0, False, NOW)
+        assert zombie is not None
+        producers.end_verification(PID, 0, 0, zombie)
+    else:
+        with pytest.raises(ApiError, match="expected epoch 1 or higher, got 0"):
+            producers.start_verification(PID, 0, 0, False, NOW)
+    assert partition.append(1, epoch=1, txn=True) == (OOO if verified else "@1")
+    partition.mark(epoch=1, commit=False)
+    guard = producers.start_verification(PID, 1, 2 - verified, False, NOW)
+    assert partition.append(2 - verified, epoch=1, txn=True, guard=guard) == ("@2" if verified else "@3")
+
+
 def test_marker_between_verification_and_append_voids_the_guard() -> None:
     partition = Partition()
     guard = partition.producers.start_verification(PID, 0, 0, False, NOW)

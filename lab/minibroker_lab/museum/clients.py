@@ -20,6 +20,7 @@ from minibroker_lab.judge.run import end
 from minibroker_storage.private_files import user_cache
 
 _INSTALL_SECONDS = 300
+_COMPILE_SECONDS = 1200
 _NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@(?:[0-9.]+|kip))?)")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -52,6 +53,8 @@ LIBRARIES = {
         ("steps_confluent.go", "open_confluent.go", "read_confluent.go", *_GO),
     ),
     "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
+    "krafka": Library("cargo", "krafka"),
+    "rskafka": Library("cargo", "rskafka"),
     "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
     "kafka-streams": Library("maven", "org.apache.kafka:kafka-streams"),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka", ("steps_platformatic.mjs", "steps.mjs")),
@@ -153,6 +156,19 @@ def _npm(new: Path, package: str, version: str) -> None:
     _run([_tool("npm"), "install", *quiet, *wanted], new, f"{package} {version}")
 
 
+def _cargo(new: Path, package: str, version: str) -> None:
+    """The library is compiled here, once."""
+    (new / _MAIN).parent.mkdir(parents=True)
+    (new / _MAIN).write_text("fn main() {}\n")
+    (new / "Cargo.toml").write_text(
+        '[package]\nname = "program"\nversion = "0.1.0"\nedition = "2021"\n'
+        f'[dependencies]\n{package} = "={version}"\n'
+        'tokio = { version = "1", features = ["rt-multi-thread", "macros", "time"] }\n'
+    )
+    command = [_tool("cargo"), "build", "--quiet", "--manifest-path", str(new / "Cargo.toml")]
+    _run([*command, "--target-dir", str(new / _TARGET)], new, f"{package} {version}", _COMPILE_SECONDS)
+
+
 def _node_package() -> str:
     return f"node-{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(platform.machine(), platform.machine())}"
 
@@ -178,19 +194,39 @@ def _go_program(folder: Path, place: Path, first: str) -> list[str]:
     return [str(place / "program")]
 
 
+def _rust(folder: Path, place: Path, first: str) -> list[str]:
+    for name in ("Cargo.toml", "Cargo.lock"):
+        shutil.copy(folder / name, place)
+    (place / _MAIN).parent.mkdir()
+    (place / first).rename(place / _MAIN)
+    command = [_tool("cargo"), "build", "--quiet", "--offline", "--target-dir", str(folder / _TARGET)]
+    _run(command, place, first, _COMPILE_SECONDS)
+    shutil.copy(folder / _TARGET / "debug" / _RUST_PROGRAM, place)
+    return [str(place / _RUST_PROGRAM)]
+
+
 def _node(folder: Path, place: Path, first: str) -> list[str]:
     own = folder / "node_modules" / _node_package() / "bin" / _NODE
     return [str(own) if own.exists() else _tool("node"), str(place / first)]
 
 
+_MAIN, _TARGET = Path("src", "main.rs"), "target"
+_RUST_PROGRAM = "program.exe" if os.name == "nt" else "program"
 _NODE = "node.exe" if os.name == "nt" else "node"
 _PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
-_INSTALL: dict[str, Callable[[Path, str, str], None]] = {"pip": _pip, "maven": _maven, "go": _go, "npm": _npm}
+_INSTALL: dict[str, Callable[[Path, str, str], None]] = {
+    "pip": _pip,
+    "maven": _maven,
+    "go": _go,
+    "npm": _npm,
+    "cargo": _cargo,
+}
 _START: dict[str, Callable[[Path, Path, str], list[str]]] = {
     "pip": _python,
     "maven": _java,
     "go": _go_program,
     "npm": _node,
+    "cargo": _rust,
 }
 
 
@@ -201,7 +237,7 @@ def _tool(name: str) -> str:
     return path
 
 
-def _run(command: Sequence[str], place: Path, what: str) -> None:
+def _run(command: Sequence[str], place: Path, what: str, seconds: float = _INSTALL_SECONDS) -> None:
     """what: for the error that is raised when it fails."""
     said = place / "said"
     child = None
@@ -211,9 +247,9 @@ def _run(command: Sequence[str], place: Path, what: str) -> None:
                 child = subprocess.Popen(
                     command, cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
-            status = child.wait(_INSTALL_SECONDS)
+            status = child.wait(seconds)
     except subprocess.TimeoutExpired:
-        raise ClientError(f"{what} was not installed within {_INSTALL_SECONDS} s") from None
+        raise ClientError(f"{what} was not installed within {seconds:g} s") from None
     finally:
         if child is not None:
             end(child)
@@ -223,7 +259,7 @@ def _run(command: Sequence[str], place: Path, what: str) -> None:
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_MARKED = ("ERROR: ", "[ERROR] ", "npm error ", "npm ERR! ")
+_MARKED = ("ERROR: ", "[ERROR] ", "npm error ", "npm ERR! ", "error: ")
 
 
 def _reason(lines: Sequence[str]) -> str:

@@ -93,7 +93,8 @@ def test_a_program_that_does_not_return_has_no_verdict_and_no_rate(
     cases: Path, capsys: pytest.CaptureFixture[str], version: str, status: int, said: str
 ) -> None:
     case = cases / "mini-7" / "case.toml"
-    case.write_text(CASE.replace("duplicate-record", "no-progress") + "timeout = 0.5\n")
+    seconds = 0.5 if status == 2 else 30
+    case.write_text(CASE.replace("duplicate-record", "no-progress") + f"timeout = {seconds}\n")
     options = ["--cases", str(cases), "--calm", "--save", "--client", f"mini=={version}"]
     assert main(["museum", "run", "mini-7", *options]) == status
     assert said in capsys.readouterr().out
@@ -298,6 +299,7 @@ def test_a_client_is_a_name_and_a_version(text: str) -> None:
         ("kafka-clients", "maven-kafka-clients==1.0", "dependency:copy", ["A.java"], "java A"),
         ("franz-go", "go-franz-go==1.0", "github.com/twmb/franz-go@v1.0", ["a.go", "b.go"], "program"),
         ("kafkajs", "npm-kafkajs==1.0", "kafkajs@1.0", ["a.mjs"], "node a.mjs"),
+        ("krafka", "cargo-krafka==1.0", "--manifest-path", ["client.rs"], "program"),
         (
             "@platformatic/kafka",
             "npm-@platformatic+kafka==1.0",
@@ -320,12 +322,16 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
     monkeypatch.setattr("shutil.which", lambda tool: tool)
     ran: list[str] = []
 
-    def run(words: Sequence[str], place: Path, what: str) -> None:
+    def run(words: Sequence[str], place: Path, what: str, seconds: float = 0) -> None:
         assert place.is_dir()
         ran.append(" ".join(words))
         if "init" in words:
             (place / "go.mod").touch()
             (place / "go.sum").touch()
+        if "--target-dir" in words:
+            (Path(words[-1]) / "debug").mkdir(parents=True, exist_ok=True)
+            (Path(words[-1]) / "debug" / "program").touch()
+            (place / "Cargo.lock").touch()
         if "venv" in words:
             Path(words[-1]).mkdir()
         for own in (word.partition("@")[0] for word in words if word.startswith("node-")):
@@ -339,7 +345,7 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
     for _ in range(2):
         with program(name, "1.0", paths) as words:
             place = next((tmp_path / "cache" / "minibroker" / "clients" / folder).glob(".program-*"))
-            assert all((place / source).is_file() for source in sources)
+            assert (place / "src" / "main.rs").is_file() or all((place / source).is_file() for source in sources)
             last = [Path(word).name for word in (words[0], words[-1])]
         assert not place.exists()
     assert " ".join(dict.fromkeys(last)) == started.removeprefix("env/bin/")
@@ -351,7 +357,7 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
 def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda tool: None)
-    for name, tool in (("kafka-clients", "mvn"), ("sarama", "go"), ("kafkajs", "npm")):
+    for name, tool in (("kafka-clients", "mvn"), ("sarama", "go"), ("kafkajs", "npm"), ("krafka", "cargo")):
         with pytest.raises(ClientError, match=rf"^{tool} is not installed$"):
             installed(name, "1.0")
     assert list((tmp_path / "minibroker" / "clients").iterdir()) == []
@@ -363,6 +369,7 @@ def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: py
         (["WARNING: slow", "ERROR: first", "ERROR: No matching", "hint"], "No matching"),
         (["\x1b[0m[ERROR] Could not find artifact", "[ERROR] ", "[ERROR] [Help 1]"], "Could not find artifact"),
         (["npm error code ETARGET", "npm error notarget No matching version"], "notarget No matching version"),
+        (["error: no matching package", "required by program"], "no matching package"),
         (["go: downloading", "\tgo: unknown revision v9", ""], "go: unknown revision v9"),
         ([], "exit status 1"),
     ],
@@ -401,6 +408,7 @@ SHORT = {
     "segmentio-kafka-go-1446": "is in every release, and needs no failure",
     "librdkafka-aio-refused-record": "is in every release, and needs no failure",
     "platformatic-empty-transaction": "is in every release, and needs no failure",
+    "krafka-empty-commit": "is in every release, and needs no failure",
     "platformatic-restarted-fenced": "is in every release, and needs no failure",
     "platformatic-aborted-twice": "is in every release, and needs no failure",
     "kafkajs-zero-key": "is in every release, and needs no failure",

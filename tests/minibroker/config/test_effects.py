@@ -291,6 +291,7 @@ SEEN: dict[str, dict[str, str]] = {
     },
     "storage/test_producer_rules.py": {
         "minibroker.semantics.expire_by": "test_expiry",
+        "minibroker.semantics.stale_epoch_is_verified": "test_a_refused_batch_of_a_zombie",
         "minibroker.semantics.verification_ends": "test_what_a_batch_that_waited_leaves",
         "minibroker.semantics.waiting_sequence_check": "test_duplicate_that_opened_the_verification",
     },
