@@ -31,13 +31,13 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("mistake", [QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in FREQUENT)])
-def test_a_mistake_in_a_loop_is_found(loop: str, tmp_path: Path, mistake: str) -> None:
-    find([loop, mistake], mistake, tmp_path)
+def test_a_mistake_in_a_loop_is_found(loop: str, mistake: str) -> None:
+    find([loop, mistake], mistake)
 
 
 @pytest.mark.slow
-def test_the_right_loop_is_never_broken(loop: str, tmp_path: Path) -> None:
-    stay_silent([loop, "right"], tmp_path)
+def test_the_right_loop_is_never_broken(loop: str) -> None:
+    stay_silent([loop, "right"])
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ public final class LoopClient {
     private static final int INPUTS = 6;
     private static final String IN_ONE = "2";
     private static final int TRIES = 5;
+    private static final Duration PATIENCE = Duration.ofSeconds(20);
     private static final TopicPartition INPUT = new TopicPartition("in", 0);
 
     private final String mistake;
@@ -59,7 +60,7 @@ public final class LoopClient {
 
     /** The whole input in one Produce, so that the script's failures of Produce are left to the loop. */
     private void fill() {
-        if (consumer.endOffsets(List.of(INPUT)).get(INPUT) > 0) {
+        if (consumer.endOffsets(List.of(INPUT), PATIENCE).get(INPUT) > 0) {
             return;
         }
         try (KafkaProducer<String, String> feeder = producer(Map.of("linger.ms", "200"))) {

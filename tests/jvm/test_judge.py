@@ -26,13 +26,13 @@ def loop(programs: Path, mistake: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mistake", [QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in FREQUENT)])
-def test_a_mistake_in_a_loop_is_found(programs: Path, tmp_path: Path, mistake: str) -> None:
-    find(loop(programs, mistake), mistake, tmp_path)
+def test_a_mistake_in_a_loop_is_found(programs: Path, mistake: str) -> None:
+    find(loop(programs, mistake), mistake)
 
 
 @pytest.mark.slow
-def test_the_right_loop_is_never_broken(programs: Path, tmp_path: Path) -> None:
-    stay_silent(loop(programs, "right"), tmp_path)
+def test_the_right_loop_is_never_broken(programs: Path) -> None:
+    stay_silent(loop(programs, "right"))
 
 
 @pytest.mark.slow

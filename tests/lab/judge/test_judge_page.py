@@ -13,7 +13,9 @@ from minibroker_lab.judge.scripts import bundled
 
 
 def test_the_programs_of_the_page_are_there() -> None:
-    sources = {source for every in judged_applications._SOURCES.values() for source in every}
+    programs = (judged_applications._SOURCES, judged_applications.LOOPS)
+    assert [set(every) for every in programs] == [set(judged_applications.CLIENTS)] * 2
+    sources = {source for of_clients in programs for every in of_clients.values() for source in every}
     assert [source for source in sources if not (TESTS / source).is_file()] == []
 
 
@@ -30,6 +32,7 @@ def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> Non
     assert not any(f"`{name}`" in counts for name in bundled())
     read = kept(text, "kafka")
     assert (read[new], table("kafka", read)) == (cells[new], text)
+    assert set(read[columns()[-1]].values()) == {"not run"}
 
 
 def test_the_cells_of_the_page_of_late_requests() -> None:

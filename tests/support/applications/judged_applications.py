@@ -1,13 +1,14 @@
 """The application that `minibroker judge` is shown on, in seven client libraries: how each is built, run and judged.
 
-The tiers run it with the versions that they have, the page docs/how-to/judge.md with older ones too, from the museum's
-cache.
+The tiers run it with the versions that they have, docs/reference/late-requests.md with older ones too, from the
+museum's cache; and so benchmarks/results/judge.md the loop of `judged_loops.py`, which commits offsets.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jvm import JVM_TIER, compile_java, java_command
+from jvm import JVM_TIER, NEWEST, compile_java, java_command
 from toolchain import TESTS, go_program, node_program
 
 from minibroker.cli import main
@@ -29,8 +30,8 @@ CLIENTS = (*PYTHON, JAVA, *GO, NODE)
 OLD = {
     "confluent-kafka": ("2.3.0",),
     "aiokafka": ("0.10.0",),
-    "kafka-python": ("2.2.0",),
-    JAVA: ("2.8.0", "3.9.0"),
+    "kafka-python": ("3.0.0",),
+    JAVA: ("2.8.0", "3.9.0", "4.3.1"),
     "franz-go": ("1.17.0",),
     "sarama": ("1.41.0",),
     NODE: ("1.15.0",),
@@ -45,10 +46,14 @@ _SOURCES = {
 }
 LOOPS = {
     "confluent-kafka": ("support/applications/loop_client.py",),
+    "aiokafka": ("support/applications/loop_aiokafka.py",),
+    "kafka-python": ("support/applications/loop_kafka_python.py",),
     JAVA: ("jvm/LoopClient.java",),
     "franz-go": ("go/loop/main.go",),
+    "sarama": ("go/loop_sarama/main.go",),
+    NODE: ("node/loop.mjs",),
 }
-"""The loop of `judged_loops.py` in each library that has it."""
+"""The loop of `judged_loops.py` in each library."""
 
 
 def command(client: str, directory: Path) -> list[str]:
@@ -56,7 +61,8 @@ def command(client: str, directory: Path) -> list[str]:
     if client in PYTHON:
         return [sys.executable, str(Path(__file__).with_name("judged_client.py")), client]
     if client == JAVA:
-        return java_command("JudgedClient", extra=(compile_java([JVM_TIER / "JudgedClient.java"], directory),))
+        compiled = compile_java([JVM_TIER / "JudgedClient.java"], directory)
+        return java_command("JudgedClient", extra=(compiled,), release=NEWEST)
     if client == NODE:
         return node_program("judged.mjs", directory)
     return [go_program("./judged", directory), client]
@@ -88,7 +94,7 @@ def release(client: str) -> str:
     if client in PYTHON:
         return version(client)
     if client == JAVA:
-        return _pinned(r"<kafka\.version>(.+?)<", JVM_TIER / "pom.xml")
+        return NEWEST
     if client == NODE:
         return _pinned(r'"kafkajs": "(.+?)"', TESTS / "node" / "package.json")
     return _pinned(rf"\t{re.escape(GO[client])} v(\S+)", TESTS / "go" / "go.mod")
@@ -101,25 +107,27 @@ def _pinned(pattern: str, file: Path) -> str:
     return match[1]
 
 
-def verdicts(
-    argv: Sequence[str], scripts: Sequence[str], semantics: str = "kafka", *, seconds: float = 120
-) -> dict[str, dict[str, Any]]:
-    """Script → what `minibroker judge` reports of this command."""
+def judged(argv: Sequence[str], *options: str, apart: bool = False) -> list[dict[str, Any]]:
+    """What `minibroker judge` reports of this command, one object a run. apart: in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
-        report = Path(place, "judge.json")
-        chosen = [argument for script in scripts for argument in ("--script", script)]
-        how = ["--semantics", semantics, "--topic", "orders:1", "--timeout", f"{seconds:g}"]
-        how += ["--report", "json", "--report-dir", place]
-        main(["judge", *chosen, *how, "--", *argv])
-        rows: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
-    return {row["script"]: row for row in rows}
+        words = ["judge", *options, "--report", "json", "--report-dir", place, "--", *argv]
+        if apart:
+            subprocess.run([sys.executable, "-m", "minibroker", *words], stdin=subprocess.DEVNULL, capture_output=True)
+        else:
+            main(words)
+        rows: list[dict[str, Any]] = json.loads(Path(place, "judge.json").read_text(encoding="utf-8"))
+    return rows
+
+
+def script_options(scripts: Sequence[str]) -> list[str]:
+    return [argument for script in scripts for argument in ("--script", script)]
 
 
 def hold(argv: Sequence[str], scripts: Sequence[str]) -> None:
     """Assert that exactly-once held under each of these scripts."""
-    by_script = verdicts(argv, scripts)
-    assert list(by_script) == list(scripts)
-    assert [row for row in by_script.values() if row["verdict"] != "held"] == []
+    rows = judged(argv, *script_options(scripts), "--topic", "orders:1")
+    assert [row["script"] for row in rows] == list(scripts)
+    assert [row for row in rows if row["verdict"] != "held"] == []
 
 
 def reads_right(argv: Sequence[str]) -> None:
@@ -128,4 +136,4 @@ def reads_right(argv: Sequence[str]) -> None:
 
 
 SHORT = ("lost-produce-replies", "timeout-mid-transaction")
-"""What the tiers of other languages ask on every run; all scripts are for docs/how-to/judge.md."""
+"""What the tiers of other languages ask on every run."""

@@ -9,20 +9,14 @@ runs the loop without a mistake under the scripts of TRYING, until N runs are do
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from judged_applications import LOOPS, loop_of, release
-
-from minibroker.cli import main
+from judged_applications import LOOPS, judged, loop_of, release, script_options
 
 
 class Mistake(NamedTuple):
@@ -65,55 +59,33 @@ TRYING = (
     "silent-end-txn",
 )
 """Scripts for a loop without a mistake: those that find the mistakes, and more that fail the same APIs."""
-ARGUMENTS = ("--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out")
+ARGUMENTS = ("--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out", "--timeout", "90")
 NIGHTLY_RUNS = 200
 AT_ONCE = 4
 """Judges side by side: most of a run is waiting."""
 
 
-def reports(argv: Sequence[str], directory: Path, *scripts: str) -> list[dict[str, Any]]:
-    """What the judge reports of this command, one object a run."""
-    main(["judge", *_options(directory, scripts), "--", *argv])
-    return _read(directory)
-
-
-def _options(directory: Path, scripts: Sequence[str]) -> list[str]:
-    chosen = [argument for script in scripts for argument in ("--script", script)]
-    return [*chosen, *ARGUMENTS, "--timeout", "90", "--report", "json", "--report-dir", str(directory)]
-
-
-def _read(directory: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((directory / "judge.json").read_text(encoding="utf-8"))
-    return rows
-
-
-def find(argv: Sequence[str], mistake: str, directory: Path) -> None:
+def find(argv: Sequence[str], mistake: str) -> None:
     """Assert that the judge finds this mistake in a loop, marks the exchange and names the mistake."""
     script, rule, api, said = MISTAKES[mistake]
-    (report,) = reports(argv, directory, script)
+    (report,) = judged(argv, "--script", script, *ARGUMENTS)
     assert (report["verdict"], {promise["rule"] for promise in report["broken"]}) == ("broken", {rule})
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
     assert re.search(f" {api} v", marked)
     assert said in report["broken"][0]["message"]
 
 
-def silent_runs(argv: Sequence[str], directory: Path, runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
+def silent_runs(argv: Sequence[str], runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
     """What the judge reports of at least this many runs of a loop without a mistake, each script in turn."""
-    rounds = [directory / str(number) for number in range(-(-runs // len(TRYING)))]
-
-    def judged(place: Path) -> list[dict[str, Any]]:
-        place.mkdir()
-        command = [sys.executable, "-m", "minibroker", "judge", *_options(place, TRYING), "--", *argv]
-        subprocess.run(command, capture_output=True)
-        return _read(place)
-
+    options = [*script_options(TRYING), *ARGUMENTS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [row for rows in pool.map(judged, rounds) for row in rows]
+        rounds = pool.map(lambda _: judged(argv, *options, apart=True), range(-(-runs // len(TRYING))))
+        return [row for rows in rounds for row in rows]
 
 
-def stay_silent(argv: Sequence[str], directory: Path) -> None:
+def stay_silent(argv: Sequence[str]) -> None:
     """Assert that the judge finds nothing in `NIGHTLY_RUNS` runs of a loop without a mistake."""
-    every = silent_runs(argv, directory)
+    every = silent_runs(argv)
     assert len(every) >= NIGHTLY_RUNS
     assert [(row["script"], row["verdict"], row["broken"]) for row in every if row["verdict"] != "held"] == []
 
@@ -127,8 +99,8 @@ def _program() -> int:
     for text in arguments.clients:
         client, _, version = text.partition("==")
         version = version or release(client)
-        with tempfile.TemporaryDirectory() as place, loop_of(client, version) as argv:
-            rows = silent_runs(argv, Path(place), arguments.runs)
+        with loop_of(client, version) as argv:
+            rows = silent_runs(argv, arguments.runs)
         counts = Counter(row["verdict"] for row in rows)
         rates = [f"{verdict} {count} of {len(rows)}" for verdict, count in counts.items()]
         print(f"{client} {version}: {', '.join(rates)}", flush=True)

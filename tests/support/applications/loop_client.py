@@ -12,14 +12,14 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition, libversion
 
 INPUTS, IN_ONE, WAIT = 6, 2, 8.0
 COMMON = {
     "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
     "log_level": 0,
     # With the default, send_offsets_to_transaction may not return once no broker was there (librdkafka#5511).
-    "metadata.recovery.strategy": "none",
+    **({"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020A0000 else {}),
 }
 TIMEOUTS = {"socket.timeout.ms": 1500, "request.timeout.ms": 1500}
 SHORT = {**TIMEOUTS, "linger.ms": 0, "transaction.timeout.ms": 20_000}

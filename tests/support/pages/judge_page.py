@@ -1,25 +1,26 @@
-"""Runs the client applications under every bundled script and writes the tables of benchmarks/results/judge.md.
+"""Runs the loop of each client library under every bundled script and writes the tables of benchmarks/results/judge.md.
 
-python tests/support judge_page [--semantics NAME] [--script NAME] [CLIENT==VERSION …]
+python tests/support judge_page [--place NAME] [--script NAME] [--upstream SERVERS] [CLIENT==VERSION …]
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
-A client that did not return under some script gets no column: a second table has its counts, and names no script.
+A client that did not return under some script gets no column: a second table has its counts, and names no script. The
+place `upstream` is a real Kafka, SERVERS, through the proxy.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from judged_applications import CLIENTS, OLD, command_of, release, verdicts
+from judged_applications import CLIENTS, OLD, judged, loop_of, release, script_options
 from toolchain import tool
 
 from minibroker_lab.judge.scripts import bundled
@@ -27,14 +28,20 @@ from minibroker_lab.museum.clients import ClientError
 
 PAGE = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
-SEMANTICS = ("kafka", "kip")
+UPSTREAM = "upstream"
+PLACES = {
+    "kafka": "semantics kafka",
+    "kip": "semantics kip",
+    UPSTREAM: "Apache Kafka 4.4.0 through the proxy",
+}
+"""Where the loop runs, and how the page calls it."""
 MEASURED = "measured"
 """The last row: the day."""
-HELD, BROKEN, NO_VERDICT = "held", "broken", "no verdict"
-SILENT, SHORT_MS = ("silent-end-txn",), "3000"
-"""Scripts under which a client waits twice for its own timeout, up to a minute by default: it gets a short one."""
+HELD, BROKEN, NO_VERDICT, NOT_RUN = "held", "broken", "no verdict", "not run"
 SECONDS = 60
-"""Of one application, which takes a few; what takes longer did not return."""
+"""Of one loop, which takes a few; what takes longer did not return."""
+AT_ONCE = 3
+"""Columns side by side: most of a run is waiting."""
 
 Columns = dict[str, dict[str, str]]
 """Column, as `CLIENT VERSION`, → row → cell. Of a client that did not return under some script the page keeps counts:
@@ -46,21 +53,29 @@ def columns() -> list[str]:
     return [f"{client} {version}" for client in CLIENTS for version in (*OLD[client], release(client))]
 
 
-def measured(column: str, semantics: str, names: Sequence[str], before: dict[str, str]) -> dict[str, str]:
-    """The column with these scripts run."""
+def measured(
+    column: str, place: str, names: Sequence[str], before: dict[str, str], servers: str = ""
+) -> dict[str, str]:
+    """The column with these scripts run. servers: of the place `UPSTREAM`. Raises ClientError."""
     client, version = column.split(" ")
     if NO_VERDICT in before:  # the page has no cells that could be kept
         names, before = bundled(), {}
-    by_script: dict[str, dict[str, Any]] = {}
-    with command_of(client, version) as argv:
-        for silent, variables in ((False, {}), (True, {"JUDGED_TIMEOUT_MS": SHORT_MS})):
-            scripts = [name for name in names if (name in SILENT) == silent]
-            if scripts:
-                with patch.dict(os.environ, variables):
-                    by_script |= verdicts(argv, scripts, semantics, seconds=SECONDS)
+    cells = {}
+    with loop_of(client, version) as argv:
+        if place == UPSTREAM:
+            for name in names:
+                cells |= _verdicts(argv, [name], "--upstream", servers)
+        else:
+            cells = _verdicts(argv, names, "--semantics", place)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    dates = [today] if set(names) == set(bundled()) else sorted({*before.get(MEASURED, today).split(", "), today})
-    return {**before, **{name: _said(row) for name, row in by_script.items()}, MEASURED: ", ".join(dates)}
+    kept = {name: cell for name, cell in before.items() if cell != NOT_RUN}
+    dates = [today] if set(names) == set(bundled()) else sorted({*kept.get(MEASURED, today).split(", "), today})
+    return {**kept, **cells, MEASURED: ", ".join(dates)}
+
+
+def _verdicts(argv: Sequence[str], names: Sequence[str], *options: str) -> dict[str, str]:
+    topics = ("--topic", "in:1", "--topic", "out:1", "--lineage", "in=out", "--timeout", f"{SECONDS}")
+    return {row["script"]: _said(row) for row in judged(argv, *script_options(names), *topics, *options, apart=True)}
 
 
 def _said(report: dict[str, Any]) -> str:
@@ -71,15 +86,16 @@ def _said(report: dict[str, Any]) -> str:
     return f"**broken**: {', '.join(rules)}" if rules else report["verdict"]
 
 
-def table(semantics: str, cells: Columns) -> str:
-    there = [column for column in columns() if column in cells and not _counts(cells[column])]
-    rows = [f"| {_title(semantics)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
+def table(place: str, cells: Columns) -> str:
+    """What was not run says so."""
+    others = {column: _counts(cells[column]) for column in columns() if _counts(cells.get(column, {}))}
+    there = [column for column in columns() if column not in others]
+    rows = [f"| {_title(place)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
     for name in (*bundled(), MEASURED):
         label = MEASURED if name == MEASURED else f"`{name}`"
-        rows.append(f"| {label} | {' | '.join(cells[column].get(name, '') for column in there)} |")
-    others = {column: _counts(cells[column]) for column in columns() if column in cells and _counts(cells[column])}
+        rows.append(f"| {label} | {' | '.join(cells.get(column, {}).get(name, NOT_RUN) for column in there)} |")
     if others:
-        rows += ["", f"| {_others_title(semantics)} | {' | '.join(_COUNTED)} |", "|---|" + "---|" * len(_COUNTED)]
+        rows += ["", f"| {_others_title(place)} | {' | '.join(_COUNTED)} |", "|---|" + "---|" * len(_COUNTED)]
         rows += [f"| {column} | {' | '.join(counts[name] for name in _COUNTED)} |" for column, counts in others.items()]
     return "\n".join(rows)
 
@@ -103,13 +119,13 @@ def _counts(column: dict[str, str]) -> dict[str, str]:
     }
 
 
-def kept(text: str, semantics: str) -> Columns:
+def kept(text: str, place: str) -> Columns:
     """The cells of the page's tables."""
     columns: Columns = {}
-    _, body = _table(text, _others_title(semantics))
+    _, body = _table(text, _others_title(place))
     for column, *cells in body:
         columns[column] = dict(zip(_COUNTED, cells, strict=True))
-    names, body = _table(text, _title(semantics))
+    names, body = _table(text, _title(place))
     for row, *cells in body:
         for name, cell in zip(names, cells, strict=True):
             columns.setdefault(name, {})[row.strip("`")] = cell
@@ -128,20 +144,20 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def _title(semantics: str) -> str:
-    return f"script, semantics {semantics}"
+def _title(place: str) -> str:
+    return f"script, {PLACES[place]}"
 
 
-def _others_title(semantics: str) -> str:
-    return f"did not return under some script, semantics {semantics}"
+def _others_title(place: str) -> str:
+    return f"did not return under some script, {PLACES[place]}"
 
 
-def write(by_semantics: dict[str, Columns]) -> None:
+def write(by_place: dict[str, Columns]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    how = f"`minibroker judge --script … --topic orders:1 --semantics … -- …`, {_tools()}."
-    parts = [how, *(table(semantics, by_semantics[semantics]) for semantics in SEMANTICS)]
+    how = f"`minibroker judge --script … --topic in:1 --topic out:1 --lineage in=out … -- …`, {_tools()}."
+    parts = [how, *(table(place, by_place[place]) for place in PLACES)]
     PAGE.write_text("\n\n".join([f"{before}{BEGIN}\n{parts[0]}", *parts[1:]]) + f"\n{END}{after}", encoding="utf-8")
 
 
@@ -152,19 +168,35 @@ def _tools() -> str:
     return f"Python {sys.version.split()[0]}, Java {java}, Go {go.removeprefix('go')}, Node {node.removeprefix('v')}"
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--semantics", action="append", choices=SEMANTICS)
+    parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--script", action="append", choices=bundled())
+    parser.add_argument("--upstream", default="", metavar="SERVERS")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("column", nargs="*")
     arguments = parser.parse_args()
-    cells = {semantics: kept(PAGE.read_text(encoding="utf-8"), semantics) for semantics in SEMANTICS}
-    for semantics in arguments.semantics or SEMANTICS:
-        for column in [column_name.replace("==", " ") for column_name in arguments.column] or columns():
-            try:
-                before = cells[semantics].get(column, {})
-                cells[semantics][column] = measured(column, semantics, arguments.script or bundled(), before)
-            except ClientError as error:
-                print(f"{column}: SKIPPED: {error}", file=sys.stderr)
-            else:
-                write(cells)
+    places = arguments.place or [place for place in PLACES if place != UPSTREAM or arguments.upstream]
+    names = [column_name.replace("==", " ") for column_name in arguments.column] or columns()
+    writing = threading.Lock()
+
+    def run(task: tuple[str, str]) -> None:
+        place, column = task
+        before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
+        try:
+            cells = measured(column, place, arguments.script or bundled(), before, arguments.upstream)
+        except ClientError as error:
+            print(f"{column}: SKIPPED: {error}", file=sys.stderr)
+            return
+        with writing:
+            text = PAGE.read_text(encoding="utf-8")
+            now = {name: kept(text, name) for name in PLACES}
+            now[place][column] = cells
+            write(now)
+
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        list(pool.map(run, [(place, column) for place in places for column in names]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+// The loop of tests/support/applications/loop_client.py, without a mistake, with kafkajs.
+import kafkajs from 'kafkajs'
+
+const { Kafka, logLevel } = kafkajs
+const INPUTS = 6
+const IN_ONE = 2
+const kafka = new Kafka({ brokers: process.env.BOOTSTRAP_SERVERS.split(','), logLevel: logLevel.NOTHING, requestTimeout: 3000 })
+
+async function open(transactionalId) {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, transactionalId, transactionTimeout: 20_000 })
+  await producer.connect()
+  return producer
+}
+
+// With admin: what `ask` is told of the topic `in`.
+async function asked(ask) {
+  const admin = kafka.admin()
+  await admin.connect()
+  try {
+    return await ask(admin)
+  } finally {
+    await admin.disconnect()
+  }
+}
+
+async function committed() {
+  const answer = await asked((admin) => admin.fetchOffsets({ groupId: 'loop', topics: ['in'] }))
+  return Math.max(0, Number(answer[0].partitions[0].offset))
+}
+
+// The whole input in one Produce, so that the script's failures of Produce are left to the loop.
+const [{ high }] = await asked((admin) => admin.fetchTopicOffsets('in'))
+if (Number(high) === 0) {
+  const feeder = await open()
+  const messages = Array.from({ length: INPUTS }, (_, number) => ({ value: `v${number}`, partition: 0 }))
+  await feeder.send({ topic: 'in', acks: -1, messages })
+  await feeder.disconnect()
+}
+
+let producer = await open('loop')
+
+async function transact(messages) {
+  const transaction = await producer.transaction()
+  try {
+    await transaction.send({ topic: 'out', acks: -1, messages: messages.map(({ value }) => ({ value, partition: 0 })) })
+    const offset = `${Number(messages.at(-1).offset) + 1}`
+    await transaction.sendOffsets({ consumerGroupId: 'loop', topics: [{ topic: 'in', partitions: [{ partition: 0, offset }] }] })
+    await transaction.commit()
+  } catch (error) {
+    await transaction.abort().catch(() => {})
+    throw error
+  }
+}
+
+const consumer = kafka.consumer({
+  groupId: 'loop', readUncommitted: false, maxWaitTimeInMs: 100, sessionTimeout: 6000, heartbeatInterval: 1000,
+})
+let next = await committed()
+await consumer.connect()
+await consumer.subscribe({ topic: 'in', fromBeginning: true })
+await consumer.run({
+  autoCommit: false,
+  eachBatchAutoResolve: false,
+  eachBatch: async ({ batch }) => {
+    for (let at = 0; at < batch.messages.length; ) {
+      const messages = batch.messages.slice(at, at + IN_ONE)
+      try {
+        await transact(messages)
+        at += IN_ONE
+        next = Number(messages.at(-1).offset) + 1
+      } catch (error) {
+        console.log(error.message)
+        await producer.disconnect()
+        producer = await open('loop')
+        // To what the group has committed: a commit whose outcome nobody told may have succeeded.
+        next = await committed()
+        consumer.seek({ topic: 'in', partition: 0, offset: `${next}` })
+        return
+      }
+    }
+    consumer.seek({ topic: 'in', partition: 0, offset: `${next}` })
+  },
+})
+while (next < INPUTS) await new Promise((resolve) => setTimeout(resolve, 20))
+process.exit(0)
