@@ -24,8 +24,9 @@ async function asked(ask) {
 }
 
 async function committed() {
-  const answer = await asked((admin) => admin.fetchOffsets({ groupId: 'loop', topics: ['in'] }))
-  return Math.max(0, Number(answer[0].partitions[0].offset))
+  // kafkajs 1 asks for one topic, and answers with its partitions.
+  const [first] = await asked((admin) => admin.fetchOffsets({ groupId: 'loop', topic: 'in', topics: ['in'] }))
+  return Math.max(0, Number((first.partitions?.[0] ?? first).offset))
 }
 
 // The whole input in one Produce, so that the script's failures of Produce are left to the loop.
