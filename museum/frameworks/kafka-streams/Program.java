@@ -3,6 +3,7 @@ import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Produced;
 
@@ -22,6 +23,10 @@ public final class Program {
             "request.timeout.ms", "5000"));
         KafkaStreams streams = new KafkaStreams(builder.build(), config);
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.setUncaughtExceptionHandler(error -> {
+            System.err.println(error.getMessage() + ": " + error.getCause());
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT; // the default
+        });
         streams.setStateListener((now, before) -> {
             if (now == KafkaStreams.State.ERROR) Runtime.getRuntime().halt(1);
         });

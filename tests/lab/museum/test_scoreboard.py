@@ -25,15 +25,19 @@ from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
 
 TOPICS = ("in-1", "out-1")
 COMMIT = {"number": 9, "api": "TxnOffsetCommit", "client_id": "app"}
-FETCH = {"number": 4, "api": "Fetch", "client_id": "app"}
 GAVE_UP = "the client gave up: ended with 1: an error"
 SENT = {api: 3 for failure in FAILURES.values() for api in failure.requests}
 
 
 def broken(
-    rule: str, exchange: dict[str, Any] | None = None, *, topic: str = "out-1", message: str = "x"
+    rule: str,
+    exchange: dict[str, Any] | None = None,
+    *,
+    topic: str = "out-1",
+    message: str = "x",
+    offset: int = 4,
 ) -> BrokenPromise:
-    return BrokenPromise(finding(rule, Log("", topic, 0), message), exchange)
+    return BrokenPromise(finding(rule, Log("", topic, 0), message, first_offset=offset), exchange)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +46,9 @@ def broken(
         ([], 0, 1, "held"),
         ([broken("lineage-duplicate", COMMIT)], 0, 1, "doubled"),
         ([broken("lineage-lost", COMMIT)], 0, 1, "lost"),
-        # No offset is behind the record: it is not lost yet.
-        ([broken("lineage-lost", FETCH)], 0, 1, "no verdict"),
-        ([broken("lineage-lost")], 0, 1, "no verdict"),
-        ([broken("lineage-lost"), broken("no-progress", message=GAVE_UP)], 0, 1, "ended with an error"),
+        # No offset is behind the record, whatever the wire suggests: it is not lost yet.
+        ([broken("lineage-lost", COMMIT, offset=5)], 0, 1, "no verdict"),
+        ([broken("lineage-lost", offset=5), broken("no-progress", message=GAVE_UP)], 0, 1, "ended with an error"),
         ([broken("no-progress", message="the client gave up: no progress for 100 s: x")], 0, 1, "no verdict"),
         ([broken("no-progress", message=GAVE_UP), broken("lineage-duplicate", COMMIT)], 0, 1, "doubled"),
         ([broken("torn-transaction", COMMIT)], 0, 1, "torn"),
@@ -59,10 +62,10 @@ def test_a_run_has_one_of_six_verdicts(
     promises: list[BrokenPromise], status: int | None, fired: int, said: str
 ) -> None:
     script = FAILURES["timeout"].scripts(SENT)[0]
-    found = verdict(Judged(JudgedRun(script, status=status, fired=fired), promises), TOPICS)
+    found = verdict(Judged(JudgedRun(script, status=status, fired=fired), promises), TOPICS, {0: 5})
     assert found.said == said
     assert bool(found.why) == (said != "held")
-    if promises and promises[-1].exchange is COMMIT and said != "held":
+    if promises and promises[-1].exchange is COMMIT and said in ("doubled", "lost", "torn"):
         assert found.why == "x (exchange 9, TxnOffsetCommit of app)"
 
 
@@ -141,6 +144,11 @@ def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
     assert feed.error_line(said) == "org.apache.kafka.KafkaException: fenced"
     assert feed.error_line("one\ntwo\n\n") == "two"
     assert feed.error_line("") == "nothing was printed"
+
+
+def test_a_run_that_did_not_return_names_no_script() -> None:
+    measured = cell(("mini", "1.0", "timeout", HERE), "2026-11-27", [Verdict("no verdict", "EndTxn 2: no progress")])
+    assert (measured.text, measured.why) == ("no verdict 1 of 1", {})
 
 
 def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:

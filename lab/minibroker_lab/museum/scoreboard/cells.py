@@ -13,7 +13,7 @@ from minibroker.kernel.words import reason
 from minibroker_lab.museum.cases import CaseError, alone
 from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.frameworks import Framework
-from minibroker_lab.museum.scoreboard.verdict import HELD, Verdict
+from minibroker_lab.museum.scoreboard.verdict import HELD, NO_VERDICT, Verdict
 
 HERE, KAFKA = "minibroker", "Kafka 4.4.0"
 _FILE: Final = "scoreboard.json"
@@ -24,7 +24,8 @@ NOT_SENT: Final = "no such request"
 @dataclass(frozen=True, slots=True)
 class Cell:
     """The runs of one version under one failure. broker: `HERE`, or `KAFKA` behind the proxy. verdicts: how many runs
-    each; empty where the program sends no request that the failure is about. why: of each verdict, in one line."""
+    each; empty where the program sends no request that the failure is about. why: of each verdict, in one line, but of
+    runs that did not return."""
 
     framework: str
     version: str
@@ -48,7 +49,7 @@ class Cell:
 
 def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) -> Cell:
     """Of the verdicts of its runs, in their order."""
-    why = {verdict.said: verdict.why for verdict in reversed(verdicts) if verdict.why}
+    why = {verdict.said: verdict.why for verdict in reversed(verdicts) if verdict.why and verdict.said != NO_VERDICT}
     return Cell(*at, date, dict(Counter(verdict.said for verdict in verdicts).most_common()), why)
 
 

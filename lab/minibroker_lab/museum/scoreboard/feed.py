@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from minibroker.client.cluster import require
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.topics import LATEST
-from minibroker.client.transactional import TransactionalClient
+from minibroker.client.transactional import GROUP_KEY, TransactionalClient
 from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
@@ -29,6 +30,8 @@ from minibroker_protocol.records import Record, build_batch
 INPUT, OUTPUT, GROUP, STATE_DIR = "INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP", "STATE_DIR"
 """Environment variables of a program (NAMES, as JSON), beside BOOTSTRAP_SERVERS. GROUP is its transactional id too,
 where it has one."""
+COMMITTED = "committed.json"
+"""File in STATE_DIR with what the group had committed when the program had ended: partition of the input → offset."""
 ENDED, STUCK = "ended with", "no progress"
 PARTITIONS: Final = 2
 _PORTIONS, _PORTION = 4, 6
@@ -76,6 +79,19 @@ class Feed(TransactionalClient):
         except (ApiError, BrokerFailed):
             return -1  # a transaction is open, or the coordinator moves
         return sum(max(offset, 0) for (name, _), (offset, _) in committed.items() if name == topic)
+
+    def committed_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """What the group has committed, by partition; an open transaction is not waited for."""
+        request = m.OffsetFetchRequest(group_id=group, topics=None)
+
+        def ask() -> dict[int, int]:
+            _, address = self.coordinator(group, GROUP_KEY)
+            answer = self.ask(address, request, m.OffsetFetchResponse, 7)
+            require(answer.error_code, f"group {group}")
+            own = (entry for entry in answer.topics if entry.name == topic)
+            return {place.partition_index: place.committed_offset for entry in own for place in entry.partitions}
+
+        return self.patiently(ask, _PATIENCE_SECONDS)
 
 
 def error_line(text: str) -> str:
@@ -125,6 +141,9 @@ def main(names: Mapping[str, str], command: Sequence[str]) -> int:
     try:
         with Feed(os.environ["BOOTSTRAP_SERVERS"]) as feed:
             reason = follow(program, feed, names[GROUP], names[INPUT])
+            stop(program)
+            offsets = feed.committed_offsets(names[GROUP], names[INPUT])
+        Path(names[STATE_DIR], COMMITTED).write_text(json.dumps(offsets))
     finally:
         stop(program)
     if reason:

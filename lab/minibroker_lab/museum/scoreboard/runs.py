@@ -36,7 +36,7 @@ from minibroker_lab.museum.scoreboard.cells import (
     save,
 )
 from minibroker_lab.museum.scoreboard.failures import FAILURES
-from minibroker_lab.museum.scoreboard.feed import GROUP, INPUT, OUTPUT, PARTITIONS, STATE_DIR
+from minibroker_lab.museum.scoreboard.feed import COMMITTED, GROUP, INPUT, OUTPUT, PARTITIONS, STATE_DIR
 from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place, read_all
 from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
 
@@ -124,18 +124,18 @@ class Runs:
     def _requests(self) -> Counter[str]:
         """The transactional requests of a run without failures."""
         if not self._seen:
-            judged, _ = self._judged(FAILURES["none"].scripts({})[0], "requests")
+            judged, _, _ = self._judged(FAILURES["none"].scripts({})[0], "requests")
             self._seen = transactional(judged.run.exchanges)
         return self._seen
 
     def _verdict(self, script: Script, what: str) -> Verdict:
-        judged, topics = self._judged(script, what)
+        judged, topics, committed = self._judged(script, what)
         save_trace(judged, self._arguments.traces, what.replace(" ", "-"))
-        measured = verdict(judged, topics)
+        measured = verdict(judged, topics, committed)
         return measured._replace(why=f"{script.name}: {measured.why}") if measured.why else measured
 
-    def _judged(self, script: Script, what: str) -> tuple[Judged, list[str]]:
-        """With the topics of input and output, whose names no other run has."""
+    def _judged(self, script: Script, what: str) -> tuple[Judged, list[str], dict[int, int]]:
+        """With the topics of input and output, whose names no other run has, and the offsets of the group."""
         run = uuid.uuid4().hex[:8]
         source, target = f"in-{run}", f"out-{run}"
         with TemporaryDirectory() as state:
@@ -151,4 +151,7 @@ class Runs:
                 start=_START_SECONDS,
                 upstream=self._arguments.upstream or "",
             )
-            return try_out(task, script, what), [source, target]
+            judged = try_out(task, script, what)
+            file = Path(state, COMMITTED)
+            committed = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return judged, [source, target], {int(partition): offset for partition, offset in committed.items()}

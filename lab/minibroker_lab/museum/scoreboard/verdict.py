@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from minibroker_lab.judge.application import OFFSET_COMMITS
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise
 from minibroker_lab.museum.scoreboard.feed import ENDED
@@ -23,13 +22,14 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def verdict(judged: Judged, topics: Collection[str]) -> Verdict:
-    """topics: of input and output. Of the promises that were broken the first one counts. An input record without
-    output is lost once a committed offset is behind it; before that the program had not come to it."""
+def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int]) -> Verdict:
+    """topics: of input and output. committed: the group's offset for each partition of the input. Of the promises that
+    were broken the first one counts. An input record without output is lost once the offset is behind it; before that
+    the program had not come to it."""
     own = [promise for promise in judged.broken if promise.finding.log.topic in topics]
     for promise in own:
         said = _RULES.get(promise.finding.rule)
-        if said is not None and (said != LOST or _passed(promise)):
+        if said is not None and (said != LOST or _passed(promise, committed)):
             return Verdict(said, _line(promise))
     if judged.run.status is None:
         return Verdict(NO_VERDICT, "the run did not return")
@@ -44,8 +44,8 @@ def verdict(judged: Judged, topics: Collection[str]) -> Verdict:
     return Verdict(HELD)
 
 
-def _passed(promise: BrokenPromise) -> bool:
-    return promise.exchange is not None and promise.exchange["api"] in OFFSET_COMMITS
+def _passed(promise: BrokenPromise, committed: Mapping[int, int]) -> bool:
+    return promise.finding.first_offset < committed.get(promise.finding.log.partition, 0)
 
 
 def _line(promise: BrokenPromise) -> str:
