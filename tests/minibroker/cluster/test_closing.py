@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from memory_cluster import MemoryCluster
 from minibroker.kernel.threads import ThreadExecutor
 from minibroker.rules.directory import check_directory
 from minibroker_protocol.records import Record, build_batch
-from minibroker_storage import os_disk
 from minibroker_storage.check_finding import ERROR
 from minibroker_storage.origin import Origin
 from minibroker_storage.os_disk import OsDisk
@@ -50,7 +50,7 @@ async def test_many_dirty_logs_are_synced_side_by_side(tmp_path: Path, monkeypat
     executor = ThreadExecutor(asyncio.get_running_loop())
     cluster = MemoryCluster(topics={"t": PARTITIONS}, disk=OsDisk(str(tmp_path)), executor=executor)
     fill(cluster)
-    monkeypatch.setattr(os_disk, "_sync", slow)
+    monkeypatch.setattr(os, "fdatasync" if hasattr(os, "fdatasync") else "fsync", slow)
     cluster.stop()
     executor.close()
     assert syncs > 3 * PARTITIONS
