@@ -4,7 +4,7 @@ python tests/support judge_page [--place NAME] [--script NAME] [--upstream SERVE
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
 A client that did not return under some script gets no column: a second table has its counts, and names no script. The
-place `upstream` is a real Kafka, SERVERS, through the proxy.
+place `upstream` is a real Kafka, SERVERS, through the proxy: a new one for each cell.
 """
 
 from __future__ import annotations
@@ -178,6 +178,8 @@ def main() -> None:
     arguments = parser.parse_args()
     places = arguments.place or [place for place in PLACES if place != UPSTREAM or arguments.upstream]
     names = [column_name.replace("==", " ") for column_name in arguments.column] or columns()
+    if UPSTREAM in places and (len(names), len(arguments.script or ())) != (1, 1):
+        parser.error("--upstream takes one column and one --script: the loop begins with new topics and a new group")
     writing = threading.Lock()
 
     def run(task: tuple[str, str]) -> None:
