@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.rules.rows import Finding, Log
+from minibroker.rules.rows import COMMIT, CommittedOffset, Finding, Log, Transaction
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Exchange, Produced
 from minibroker_lab.judge.lineage import Lineage
@@ -29,9 +29,27 @@ class OffsetRow(NamedTuple):
     offset: int
 
 
+KeptOffset = tuple[int, str, str, int, int]
+"""Producer id, group, topic, partition and offset of a commit in a transaction that the log shows as committed."""
+
+
+def kept_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]) -> set[KeptOffset]:
+    """transactions: of the logs of `__consumer_offsets`, others do no harm."""
+    committed: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
+    for transaction in transactions:
+        if transaction.outcome == COMMIT:
+            committed[transaction.log, transaction.producer_id].append(transaction)
+    return {
+        (row.producer_id, row.group, row.topic, row.partition, row.committed)
+        for row in commits
+        if any(t.first_offset <= row.offset <= t.last_offset for t in committed[row.log, row.producer_id])
+    }
+
+
 class Wire:
     """The exchanges of a run as transactions and offsets. topic_names: by topic id as exchanges have it. unapplied:
-    numbers of exchanges that a failure kept from being applied."""
+    numbers of exchanges that a failure kept from being applied. kept: the offsets that the log shows as committed, for
+    transactions whose end has no answer in the trace."""
 
     def __init__(
         self,
@@ -39,9 +57,10 @@ class Wire:
         produced: Sequence[Produced] = (),
         topic_names: Mapping[str, str] = {},
         unapplied: Collection[int] = (),
+        kept: Collection[KeptOffset] = (),
     ) -> None:
         self.exchanges, self.produced = exchanges, produced
-        self._names = topic_names
+        self._names, self._kept = topic_names, kept
         self._ends: dict[tuple[int, int], list[Exchange]] = defaultdict(list)
         for exchange in exchanges:
             if exchange["api"] == "EndTxn" and not exchange["errors"] and exchange["number"] not in unapplied:
@@ -55,23 +74,23 @@ class Wire:
         """The EndTxn with which a producer id and epoch ended the transaction that it had at this exchange."""
         return next((end for end in self._ends.get(who, ()) if end["number"] > number), None)
 
-    def is_committed(self, exchange: Exchange) -> bool:
-        """Whether what a request did in a transaction was committed."""
-        end = self.end(producer(exchange), exchange["number"])
-        return end is not None and end["request"]["committed"]
-
     def offsets(self) -> Iterator[OffsetRow]:
         """Every offset that was committed: in a transaction if that was committed."""
         for exchange in self.exchanges:
             if exchange["api"] not in OFFSET_COMMITS or exchange["outcome"] != "answered" or exchange["errors"]:
                 continue
-            if exchange["api"] == "OffsetCommit" or self.is_committed(exchange):
-                for topic in exchange["request"]["topics"]:
-                    for row in topic["partitions"]:
-                        group = exchange["request"].get("group_id", "")
-                        yield OffsetRow(
-                            exchange, group, self.name(topic), row["partition_index"], row["committed_offset"]
-                        )
+            who, end = producer(exchange), None
+            if exchange["api"] == "TxnOffsetCommit":
+                end = self.end(who, exchange["number"])
+                if end is None or not end["request"]["committed"]:
+                    continue
+            group = exchange["request"].get("group_id", "")
+            for topic in exchange["request"]["topics"]:
+                for row in topic["partitions"]:
+                    place = group, self.name(topic), row["partition_index"], row["committed_offset"]
+                    # Without its answer in the trace, an EndTxn may have come too late and been refused.
+                    if end is None or end["response"] is not None or (who[0], *place) in self._kept:
+                        yield OffsetRow(exchange, *place)
 
 
 def topic_name(topic: Mapping[str, Any], names: Mapping[str, str]) -> str:

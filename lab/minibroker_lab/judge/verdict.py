@@ -22,7 +22,9 @@ from minibroker.rules.scan import scan_directory
 from minibroker_lab.judge.application import (
     OFFSET_COMMITS,
     Causes,
+    KeptOffset,
     Wire,
+    kept_offsets,
     repeated_offsets,
     shared_ids,
     topic_name,
@@ -99,7 +101,7 @@ def judge(evidence: Evidence) -> Verdict:
         findings += _lineage(stored + removed, lineage, evidence.before or {})
     if evidence.before is not None:
         findings = _of_the_run(findings, evidence, evidence.before)
-    link = _Links(evidence, stored)
+    link = _Links(evidence, stored, kept_offsets(commits, transactions))
     findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for breach in findings:
@@ -297,9 +299,9 @@ def _lineage(stored: Sequence[Stored], lineage: Lineage, before: Starts) -> list
 class _Links:
     """From a finding to the exchange that made it."""
 
-    def __init__(self, evidence: Evidence, stored: Sequence[Stored]) -> None:
+    def __init__(self, evidence: Evidence, stored: Sequence[Stored], kept: Collection[KeptOffset] = ()) -> None:
         self._evidence = evidence
-        self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names, evidence.unapplied)
+        self.wire = Wire(evidence.exchanges, evidence.produced, evidence.topic_names, evidence.unapplied, kept)
         self._causes = Causes(self.wire, stored, evidence.lineage)
         self._there = {(row.topic, row.partition, row.record.offset): row for row in stored}
 

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from minibroker.rules.rows import Log
+from minibroker.rules.rows import CommittedOffset, Log, Transaction
 from minibroker.rules.rules import finding
-from minibroker_lab.judge.application import Causes, Wire, repeated_offsets, shared_ids, unfenced_offsets
+from minibroker_lab.judge.application import (
+    Causes,
+    Wire,
+    kept_offsets,
+    repeated_offsets,
+    shared_ids,
+    unfenced_offsets,
+)
 from minibroker_lab.judge.exchanges import Exchange, Produced
 from minibroker_lab.judge.lineage import Lineage, lineage_of
 from minibroker_lab.judge.stored import Stored
@@ -45,10 +52,9 @@ class Story:
         answer = {"producer_id": 1, "producer_epoch": epoch}
         return self.add("InitProducerId", *errors, answer=answer, transactional_id=name, producer_id=-1)
 
-    def end(self, epoch: int, *errors: str, committed: bool = True, **more: Any) -> Exchange:
-        return self.add(
-            "EndTxn", *errors, transactional_id="tx", producer_id=1, producer_epoch=epoch, committed=committed, **more
-        )
+    def end(self, epoch: int, *errors: str, committed: bool = True, answered: bool = True, fault: int = 0) -> Exchange:
+        request = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": epoch, "committed": committed}
+        return self.add("EndTxn", *errors, answer={} if answered else None, fault=fault, **request)
 
     def produce(self, value: str, epoch: int, *errors: str, name: str | None = "tx") -> Produced:
         one = self.add("Produce", *errors, transactional_id=name)
@@ -162,6 +168,18 @@ def test_a_transaction_whose_end_was_never_applied_committed_nothing() -> None:
     story.end(1)
     assert len(list(repeated_offsets(story.wire))) == 1
     assert list(repeated_offsets(Wire(story.exchanges, story.produced, {}, {unapplied}))) == []
+
+
+@pytest.mark.parametrize(("marker", "committed"), [("COMMIT", True), ("ABORT", False)])
+def test_offsets_whose_end_has_no_answer_are_what_the_log_says(marker: str, committed: bool) -> None:
+    story = Story()
+    story.offsets(2, 0)
+    story.end(0, answered=False)  # held, for instance, until the transaction had timed out
+    log = Log("", "__consumer_offsets", 7)
+    commits = [CommittedOffset(log, 4, 1, 0, "g", "in", 0, 2)]
+    transactions = [Transaction(log, "f", 1, 0, 4, 4, 5, 0, marker, 0, 0, 0)]
+    wire = Wire(story.exchanges, kept=kept_offsets(commits, transactions))
+    assert [row.offset for row in wire.offsets()] == ([2] if committed else [])
 
 
 def cause(story: Story, rule: str, *stored: Stored, commit: Exchange | None = None) -> str:

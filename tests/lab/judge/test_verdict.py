@@ -144,9 +144,9 @@ def test_a_lost_input_is_shown_by_the_offsets_that_went_past_it(tmp_path: Path) 
         commits(1, 1, **producer(0)),
         exchange(2, "EndTxn", committed=False, **producer(0)),
         commits(3, 1, **producer(1)),
-        exchange(4, "EndTxn", committed=True, **producer(2)),
+        {**exchange(4, "EndTxn", committed=True, **producer(2)), "response": {}},
         commits(5, 1, **producer(3)),
-        exchange(6, "EndTxn", committed=True, **producer(3)),
+        {**exchange(6, "EndTxn", committed=True, **producer(3)), "response": {}},
         commits(7, 2, "OffsetCommit"),
     ]
     evidence = Evidence(OsDisk(str(tmp_path)), exchanges, [], None, [], 0, topic_names={"i": "in"})
