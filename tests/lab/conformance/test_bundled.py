@@ -29,10 +29,10 @@ PROMPT = (
 MOSTLY_KAFKA = pytest.mark.parametrize(
     ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.slow)]
 )
+"""What `kip` answers otherwise, the default tests ask for in `test_what_kip_answers_otherwise`."""
 HALF = "*[a-m]"
 """Names of the scenarios that the default tests take, by their last letter; the tier `matrix` takes all of them, with
 three brokers."""
-"""What `kip` answers otherwise, the default tests ask for in `test_what_kip_answers_otherwise`."""
 BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from running_proxy import running_proxy
 from scripted_broker import CLOSE, scripted_broker
 from tls_files import LOCALHOST
@@ -264,12 +265,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str
     assert said.out == ""
     assert said.err.count("\n") == 1
     return code, said.err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def is_free(port: int) -> bool:

@@ -107,14 +107,20 @@ def test_a_long_answer_is_not_searched_in_one_turn(count: int, wrong: bool, may:
     assert answered_errors.may_err(type(answer))(answer) is may
 
 
-def test_errors_of_a_long_answer_are_looked_for_in_turns(cluster: MemoryCluster) -> None:
+def test_errors_of_a_long_answer_are_looked_for_in_turns(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[object] = []
+    turn = cluster.broker.lane.turn
+    monkeypatch.setattr(cluster.broker.lane, "turn", lambda work: (turns.append(work), turn(work)))
     result = m.DeleteTopicsResponse.DeletableTopicResult
-    answer = m.DeleteTopicsResponse(responses=[result(name="t", error_code=0) for _ in range(5000)])
+    answer = m.DeleteTopicsResponse(responses=[result(name="t", error_code=0) for _ in range(20_000)])
     ctx = RequestContext(cluster.broker, 20, 4, "c", ConnectionInfo())
     noted = note_errors(ctx, m.DeleteTopicsRequest(topics=[], timeout_ms=1), answer)
     assert isinstance(noted, Deferred)
     cluster.timers.advance(0)
     assert noted.result() is answer
+    assert len(turns) > 6
 
 
 @pytest.mark.parametrize(("frames", "size"), [(None, 0), ([b"1234", b"56"], 6)])
