@@ -23,6 +23,7 @@ from minibroker_lab.judge.trial import Task, try_out
 from minibroker_lab.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker_lab.museum.clients import ClientError, parse_client, program
 from minibroker_lab.museum.matrix import NAME, REPORTS, as_markdown, makers
+from minibroker_lab.museum.scoreboard.cells import KAFKA
 from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.runs import scoreboard
 from minibroker_lab.reports import add_report_arguments, write_reports
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     board.add_argument(
         "--failure", action="append", default=[], metavar="NAME", help=f"{', '.join(FAILURES)} (default: all)"
     )
+    board.add_argument("--broker-name", metavar="NAME", help=f"what --save calls the cluster of --upstream: {KAFKA!r}")
     parser.add_argument(
         "--upstream", metavar="HOST:PORT", help="run on this Kafka, behind a proxy, with the failures a proxy can make"
     )
@@ -81,6 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
         cases = read_all(find(arguments.cases))
         if arguments.report and arguments.do != _MATRIX:
             raise CaseError(f"--report goes with {_MATRIX}: rates are saved first, and reported then")
+        if arguments.do == _RUN and arguments.upstream and arguments.save:
+            raise CaseError(
+                "--save keeps rates measured on a broker of our own: run without --upstream, or do not save"
+            )
         if arguments.do == _LIST:
             return _list(cases)
         wanted = cases if arguments.all else [chosen(cases, name) for name in arguments.case]

@@ -130,6 +130,10 @@ def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFi
             ["run", "mini-7", "--report", "html"],
             "--report goes with matrix: rates are saved first, and reported then",
         ),
+        (
+            ["run", "mini-7", "--upstream", "kafka:1", "--save"],
+            "--save keeps rates measured on a broker of our own: run without --upstream, or do not save",
+        ),
         (["show"], "name a case: minibroker museum show CASE"),
         (["run", "mini-7", "--client", "maxi==1.0"], "the case mini-7 is about mini, not maxi"),
         (["--cases", "nowhere"], "there are no cases in nowhere: each is a folder with a case.toml"),

@@ -15,6 +15,8 @@ from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.scripts import Script
+from minibroker_lab.judge.trial import Task
 from minibroker_lab.judge.verdict import BrokenPromise
 from minibroker_lab.museum.cases import CaseError
 from minibroker_lab.museum.scoreboard import feed, runs
@@ -157,7 +159,7 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     lost = Verdict("lost", "EndTxn 2: k7 is missing")
     save(folder, cell(at, "2026-11-27", [Verdict("held")]))
     save(folder, cell(at, "2026-11-27", [lost, Verdict("held"), lost]))  # in place of the first
-    save(folder, cell((*at[:3], KAFKA), "2026-11-28", [lost]))
+    save(folder, cell((*at[:3], KAFKA), "2026-11-28", [Verdict("lost", "EndTxn 2: k8")]))
     save(folder, Cell("mini", "1.0", "oversized", HERE, "2026-11-27"))
     mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0", "0.9"), folder=folder / "mini")
     words = Framework("Other", "Nothing.", "https://example.org", words="It promises at least once.")
@@ -168,7 +170,8 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
         "no such request |",
     ]
     assert "| Mini 0.9 | not run |" in page
-    assert "* Mini 1.0, transaction timeout, lost: `EndTxn 2: k7 is missing`. Kafka 4.4.0: lost 1 of 1." in page
+    said = "* Mini 1.0, transaction timeout, lost: `EndTxn 2: k7 is missing`. Kafka 4.4.0: lost 1 of 1, `EndTxn 2: k8`."
+    assert said in page.splitlines()
     assert "| Other | Nothing. ([source](https://example.org)) | It promises at least once. |" in page
     assert "2026-11-27 to 2026-11-28" in page
 
@@ -201,11 +204,41 @@ def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None
     [
         (["quixstream"], "there is no framework 'quixstream', did you mean quixstreams?"),
         (["quixstreams", "--failure", "timeouts"], "there is no failure 'timeouts', did you mean timeout?"),
+        (["quixstreams", "--upstream", "kafka:1", "--save"], "--save with --upstream needs --broker-name NAME"),
+        (["quixstreams", "--broker-name", "Kafka 4.4.0"], "--broker-name goes with --upstream"),
+        (["quixstreams", "--upstream", "kafka:1", "--broker-name", HERE], "--broker-name cannot be minibroker"),
     ],
 )
 def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
     assert main(["museum", "scoreboard", *options]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "broker"),
+    [
+        (["--upstream", "kafka:1", "--broker-name", "Kafka 3.9.0"], "Kafka 3.9.0"),
+        ([], HERE),
+    ],
+)
+def test_cells_are_saved_under_the_name_of_their_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], broker: str
+) -> None:
+    @contextmanager
+    def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
+        yield []
+
+    def tried(task: Task, script: Script, what: str) -> Judged:
+        assert task.upstream == ("kafka:1" if options else "")
+        return Judged(JudgedRun(script, status=0, fired=1), [])
+
+    mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0",), folder=tmp_path / "frameworks" / "mini")
+    monkeypatch.setattr(runs, "program", program)
+    monkeypatch.setattr(runs, "place", lambda: mini.folder.parent)
+    monkeypatch.setattr(runs, "read_all", lambda folder: [mini])
+    monkeypatch.setattr(runs, "try_out", tried)
+    assert main(["museum", "scoreboard", "mini", "--failure", "none", "--save", *options]) == 0
+    assert [cell.broker for cell in read_cells(mini.folder.parent)] == [broker]
 
 
 @pytest.mark.slow

@@ -23,9 +23,9 @@ NOT_SENT: Final = "no such request"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The runs of one version under one failure. broker: `HERE`, or `KAFKA` behind the proxy. verdicts: how many runs
-    each; empty where the program sends no request that the failure is about. why: of each verdict, in one line, but of
-    runs that did not return."""
+    """The runs of one version under one failure. broker: `HERE`, or the name of a cluster behind the proxy. verdicts:
+    how many runs each; empty where the program sends no request that the failure is about. why: of each verdict, in one
+    line, but of runs that did not return."""
 
     framework: str
     version: str
@@ -85,16 +85,14 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
             own = [known.get((framework.name, version, failure, HERE)) for failure in FAILURES]
             texts = [NOT_RUN if cell is None else cell.text for cell in own]
             lines.append(f"| {framework.title} {version} | {' | '.join(texts)} |")
-    lines += ["", "The first run of each that did not hold, and the same on Kafka behind the proxy:", ""]
+    lines += ["", "The first run of each that did not hold, and what Kafka behind the proxy gave:", ""]
     titles_of = {framework.name: framework.title for framework in frameworks}
+    clusters = sorted({cell.broker for cell in cells} - {HERE}) or [KAFKA]
     for cell in cells:
         for said, why in cell.why.items() if cell.broker == HERE else ():
-            other = known.get((*cell.at[:3], KAFKA))
-            there = NOT_RUN if other is None else other.text
-            lines.append(
-                f"* {titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}, {said}: "
-                f"`{why.replace('`', '')}`. {KAFKA}: {there}."
-            )
+            what = f"{titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}, {said}"
+            there = [f"{name}: {_elsewhere(known.get((*cell.at[:3], name)), said)}." for name in clusters]
+            lines.append(f"* {what}: {_code(why)}. {' '.join(there)}")
     lines += ["", "| framework | what its documentation promises | measured |", "|---|---|---|"]
     for framework in frameworks:
         dates = sorted({cell.date for cell in cells if cell.framework == framework.name})
@@ -105,6 +103,17 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
         )
         lines.append(f"| {framework.title} | {framework.promise} ([source]({framework.link})) | {measured} |")
     return "\n".join(lines) + "\n"
+
+
+def _elsewhere(other: Cell | None, said: str) -> str:
+    """The rate on another broker, with the reason for the same verdict, which need not be the same one."""
+    if other is None:
+        return NOT_RUN
+    return f"{other.text}, {_code(other.why[said])}" if said in other.why else other.text
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', '')}`"
 
 
 def broken(cells: Sequence[Cell]) -> bool:

@@ -26,7 +26,6 @@ from minibroker_lab.museum.cases import CaseError
 from minibroker_lab.museum.clients import ClientError, program
 from minibroker_lab.museum.scoreboard.cells import (
     HERE,
-    KAFKA,
     NOT_SENT,
     Cell,
     as_markdown,
@@ -63,6 +62,12 @@ def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Pat
         if name not in FAILURES:
             others = f"; there are {', '.join(FAILURES)}"
             raise CaseError(f"there is no failure {name!r}{near(name, FAILURES) or others}")
+    if arguments.broker_name and not arguments.upstream:
+        raise CaseError("--broker-name goes with --upstream: it is the name of that cluster")
+    if arguments.broker_name == HERE:
+        raise CaseError(f"--broker-name cannot be {HERE}: these cells are of a broker of our own")
+    if arguments.upstream and arguments.save and not arguments.broker_name:
+        raise CaseError("--save with --upstream needs --broker-name NAME: what this cluster is, with its version")
     measured: list[Cell] = []
     for framework in wanted:
         releases = [version for client, version in arguments.client if client == framework.client]
@@ -109,7 +114,12 @@ class Runs:
 
     def cell(self, failure: str) -> Cell:
         """So many runs under a failure, which take turns with its scripts."""
-        at = self._framework.name, self._version, failure, KAFKA if self._arguments.upstream else HERE
+        at = (
+            self._framework.name,
+            self._version,
+            failure,
+            self._arguments.broker_name or self._arguments.upstream or HERE,
+        )
         what = " ".join(at[:3])
         scripts = FAILURES[failure].scripts(self._requests())
         verdicts: list[Verdict] = []
