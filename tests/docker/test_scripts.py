@@ -22,14 +22,21 @@ env | grep -e ^KAFKA_ | sort
 """
 
 
-def started(directory: Path, *arguments: str, **variables: str) -> list[str]:
-    """Arguments and KAFKA_* variables with which `run` starts minibroker."""
+def run(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """stdout: arguments and KAFKA_* variables with which `run` starts minibroker. stderr: what it says."""
     stand_in = directory / "minibroker"
     stand_in.write_text(STAND_IN)
     stand_in.chmod(0o755)
     environment = {"PATH": f"{directory}:{os.environ['PATH']}", "MINIBROKER_SECRETS": str(directory), **variables}
     done = subprocess.run(["bash", SHIMS / "run", *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def started(directory: Path, *arguments: str, **variables: str) -> list[str]:
+    """The same where every variable counts."""
+    done = run(directory, *arguments, **variables)
+    assert done.stderr == ""
     return done.stdout.splitlines()
 
 
@@ -56,6 +63,26 @@ def test_a_proxy(tmp_path: Path) -> None:
         *("--command-config", "/with a space", "--control", "0.0.0.0:9094"),
         *("--advertised-host", "localhost", "--page"),
     ]
+
+
+def test_variables_that_do_not_count_are_named(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        UPSTREAM_BOOTSTRAP_SERVERS="kafka:9092",
+        CLUSTER_ID="4L6g3nShT-eMCtK--X86sw",
+        KAFKA_LISTENERS="SSL://:9093",
+        KAFKA_NUM_PARTITIONS="3",
+        MINIBROKER_METRICS="0.0.0.0:9404",
+        MINIBROKER_SETUP="/setup.toml",
+    )
+    assert done.stdout.startswith("proxy\n--upstream\nkafka:9092\n")
+    names = ("CLUSTER_ID", "MINIBROKER_METRICS", "KAFKA_LISTENERS", "KAFKA_NUM_PARTITIONS")
+    assert done.stderr.splitlines() == [
+        *(f"minibroker: {name} is set, and has no effect on a proxy" for name in names),
+        "minibroker: the setup file /setup.toml has no effect on a proxy",
+    ]
+    said = "minibroker: UPSTREAM_COMMAND_CONFIG is set, and has no effect without UPSTREAM_BOOTSTRAP_SERVERS\n"
+    assert run(tmp_path, UPSTREAM_COMMAND_CONFIG="/client.properties").stderr == said
 
 
 def test_the_protocol_of_the_port_without_listeners(tmp_path: Path) -> None:
@@ -138,3 +165,19 @@ def test_health(name: str, protocol: str, tmp_path: Path) -> None:
     with Minibroker(config=config):
         assert subprocess.run(check, env=environment, timeout=20).returncode == 0
     assert subprocess.run(check, env=environment, timeout=20, capture_output=True).returncode != 0
+
+
+def test_a_proxy_is_healthy_once_it_can_be_reached(tmp_path: Path) -> None:
+    """Whatever protocol it has. The connection here goes nowhere: nothing can be sent on it."""
+    (tmp_path / "python3").symlink_to(sys.executable)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket\nsocket.create_connection = lambda *arguments: print(*arguments) or socket.socket()\n"
+    )
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+        "UPSTREAM_BOOTSTRAP_SERVERS": "kafka:9092",
+        "KAFKA_LISTENERS": "SSL://:9093",
+    }
+    done = subprocess.run(["sh", SHIMS / "healthcheck"], env=environment, timeout=20, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "('127.0.0.1', 9092) 3\n"), done.stderr
