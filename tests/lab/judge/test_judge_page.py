@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import judge_page
 import judged_applications
+import pytest
 from judge_page import _said, columns, kept, table
 from late_page import PAGE, SCRIPTS, cell
 from late_page import kept as late_rows
@@ -32,7 +38,56 @@ def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> Non
     assert not any(f"`{name}`" in counts for name in bundled())
     read = kept(text, "kafka")
     assert (read[new], table("kafka", read)) == (cells[new], text)
-    assert set(read[columns()[-1]].values()) == {"not run"}
+    assert set(read) == {old, new}  # a column without a cell is none
+    only_counts = table("kafka", {old: cells[old]})
+    assert (only_counts, kept(only_counts, "kafka")) == (counts, {old: read[old]})
+
+
+class Holder:
+    """A lock that says which thread holds it."""
+
+    def __init__(self) -> None:
+        self._lock, self.thread = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.thread = threading.get_ident()
+
+    def __exit__(self, *error: object) -> None:
+        self.thread = 0
+        self._lock.release()
+
+
+def test_the_page_is_read_and_written_by_one_column_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each column keeps what the others wrote; read while it is written, the page would have no cells."""
+    lock, text = Holder(), f"{judge_page.BEGIN}\n{judge_page.END}"
+
+    class Page:
+        def read_text(self, encoding: str) -> str:
+            assert lock.thread == threading.get_ident()
+            return text
+
+        def write_text(self, written: str, encoding: str) -> None:
+            nonlocal text
+            assert lock.thread == threading.get_ident()
+            text = written
+
+    def measured(column: str, place: str, names: list[str], before: dict[str, str], servers: str) -> dict[str, str]:
+        return {**before, **dict.fromkeys(names, "held"), "measured": column}
+
+    monkeypatch.setattr(judge_page, "PAGE", Page())
+    monkeypatch.setattr(judge_page, "measured", measured)
+    monkeypatch.setattr(judge_page, "_tools", str)
+    monkeypatch.setattr(judge_page, "threading", SimpleNamespace(Lock=lambda: lock))
+    monkeypatch.setattr(judge_page, "ThreadPoolExecutor", lambda workers: nullcontext(SimpleNamespace(map=map)))
+    for name in ("calm", "late-copies"):
+        monkeypatch.setattr("sys.argv", ["judge_page", "--place", "kip", "--script", name])
+        judge_page.main()
+    cells = kept(text, "kip")
+    assert {name: (cell["calm"], cell["late-copies"]) for name, cell in cells.items()} == dict.fromkeys(
+        columns(), ("held", "held")
+    )
+    assert kept(text, "kafka") == {}
 
 
 def test_the_cells_of_the_page_of_late_requests() -> None:

@@ -87,20 +87,27 @@ def _said(report: dict[str, Any]) -> str:
 
 
 def table(place: str, cells: Columns) -> str:
-    """What was not run says so."""
+    """A script that was not run says so; a column without any cell is left out, and so is a table without columns."""
     others = {column: _counts(cells[column]) for column in columns() if _counts(cells.get(column, {}))}
-    there = [column for column in columns() if column not in others]
-    rows = [f"| {_title(place)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
-    for name in (*bundled(), MEASURED):
-        label = MEASURED if name == MEASURED else f"`{name}`"
-        rows.append(f"| {label} | {' | '.join(cells.get(column, {}).get(name, NOT_RUN) for column in there)} |")
+    there = [column for column in columns() if column not in others and _was_run(cells.get(column, {}))]
+    rows = []
+    if there:
+        rows = [f"| {_title(place)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
+        for name in (*bundled(), MEASURED):
+            label = MEASURED if name == MEASURED else f"`{name}`"
+            rows.append(f"| {label} | {' | '.join(cells[column].get(name, NOT_RUN) for column in there)} |")
+        rows += [""] if others else []
     if others:
-        rows += ["", f"| {_others_title(place)} | {' | '.join(_COUNTED)} |", "|---|" + "---|" * len(_COUNTED)]
+        rows += [f"| {_others_title(place)} | {' | '.join(_COUNTED)} |", "|---|" + "---|" * len(_COUNTED)]
         rows += [f"| {column} | {' | '.join(counts[name] for name in _COUNTED)} |" for column, counts in others.items()]
     return "\n".join(rows)
 
 
 _COUNTED = (HELD, BROKEN, NO_VERDICT, MEASURED)
+
+
+def _was_run(column: dict[str, str]) -> bool:
+    return any(cell != NOT_RUN for cell in column.values())
 
 
 def _counts(column: dict[str, str]) -> dict[str, str]:
@@ -157,7 +164,7 @@ def write(by_place: dict[str, Columns]) -> None:
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     how = f"`minibroker judge --script … --topic in:1 --topic out:1 --lineage in=out … -- …`, {_tools()}."
-    parts = [how, *(table(place, by_place[place]) for place in PLACES)]
+    parts = [how, *filter(None, (table(place, by_place[place]) for place in PLACES))]
     PAGE.write_text("\n\n".join([f"{before}{BEGIN}\n{parts[0]}", *parts[1:]]) + f"\n{END}{after}", encoding="utf-8")
 
 
@@ -184,7 +191,8 @@ def main() -> None:
 
     def run(task: tuple[str, str]) -> None:
         place, column = task
-        before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
+        with writing:  # a page that is being written has no cells for a moment
+            before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
         try:
             cells = measured(column, place, arguments.script or bundled(), before, arguments.upstream)
         except ClientError as error:
