@@ -38,6 +38,7 @@ RELEASE: Final = Release(
         "the protocol of consumer groups (KIP-848) is off: group.coordinator.rebalance.protocols is classic",
         "transaction.version 0: no end of a transaction bumps the epoch",
         "while a transaction ends, joins at another epoch or for another producer id are told so",
+        "a zombie's refused batch holds nobody back",
     ),
     not_emulated=(
         "versions of its APIs that Kafka 4 does not serve any more (KIP-896)",
