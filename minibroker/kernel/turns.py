@@ -82,9 +82,9 @@ class Lane:
         work()
 
 
-def in_turns(lane: Lane, work: Work[T], given_back: Callable[[], None] = lambda: None) -> T | Deferred[T]:
-    """What `work` returns, at once where it neither waits nor has many elements. given_back: called before the first
-    pause. Raises, or fails with, what `work` raises."""
+def in_turns(lane: Lane, work: Work[T]) -> T | Deferred[T]:
+    """What `work` returns, at once where it neither waits nor has many elements. Raises, or fails with, what `work`
+    raises."""
     steps = STEPS_AT_ONCE
     try:
         while steps:
@@ -95,8 +95,6 @@ def in_turns(lane: Lane, work: Work[T], given_back: Callable[[], None] = lambda:
     except StopIteration as stop:
         value: T = stop.value
         return value
-    if awaited is None:
-        given_back()
     outcome: Deferred[T] = Deferred()
     _pause(lane, work, awaited, outcome)
     return outcome
