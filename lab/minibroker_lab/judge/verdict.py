@@ -91,14 +91,18 @@ def judge(evidence: Evidence) -> Verdict:
         commits = [commit for commit in commits if commit.group in groups]
         members = [member for member in members if member.group in groups]
     findings = judge_logs(scanned.logs, scanned.states, commits, members, as_of_ms=evidence.as_of_ms)
-    findings += _content(stored)
-    starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
+    before = evidence.before or {}
+    own = [row for row in stored if not _is_earlier(row, before)]
+    findings += _content(own)
+    places = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
+    # Where the run itself begins above 0 it has deleted nothing.
+    starts = {place: start for place, start in places.items() if start > before.get(place, 0)}
     removed = removed_records(evidence.produced, stored, evidence.exchanges, transactions, evidence.compacted)
-    findings += judge_wire(evidence.produced, stored, starts, removed, complete=evidence.complete)
+    findings += judge_wire(evidence.produced, own, starts, removed, complete=evidence.complete)
     if evidence.history is not None:
-        findings += _history(evidence.history, stored + removed, starts)
+        findings += _history(evidence.history, own + removed, starts)
     for lineage in evidence.lineage:
-        findings += _lineage(stored + removed, lineage, evidence.before or {})
+        findings += _lineage(stored + removed, lineage, before)
     if evidence.before is not None:
         findings = _of_the_run(findings, evidence, evidence.before)
     link = _Links(evidence, stored, kept_offsets(commits, transactions))
@@ -271,28 +275,33 @@ def _of_the_run(findings: Sequence[Finding], evidence: Evidence, before: Starts)
     return [breach for breach in findings if is_of_the_run(breach)]
 
 
+def _is_earlier(row: Stored, before: Starts) -> bool:
+    """Whether it was there before the run."""
+    return row.record.offset < before.get((row.topic, row.partition), 0)
+
+
 def _lineage(stored: Sequence[Stored], lineage: Lineage, before: Starts) -> list[Finding]:
-    """Of the input that was written during the run: who read the rest, and when, is not known."""
+    """Of the input that was written during the run. Who reads the rest, and when, is not known: each such record may
+    make one of the run's output."""
     inputs: dict[str, list[RecordPosition]] = defaultdict(list)
     outputs: dict[str, list[RecordPosition]] = defaultdict(list)
-    earlier: set[str] = set()
+    earlier: Counter[str] = Counter()
     for row in stored:
         place = RecordPosition(Log("", row.topic, row.partition), row.record.offset)
         if row.committed and row.topic == lineage.source:
             keys = lineage.of_input(row.topic, row.partition, row.record)
-            if row.record.offset < before.get((row.topic, row.partition), 0):
+            if _is_earlier(row, before):
                 earlier.update(keys)
                 continue
             for key in keys:
                 inputs[key].append(place)
-        if row.committed and row.topic == lineage.target:
+        if row.committed and row.topic == lineage.target and not _is_earlier(row, before):
             for key in lineage.of_output(row.record):
                 outputs[key].append(place)
     return [
         finding
         for key in {**inputs, **outputs}
-        if key in inputs or key not in earlier
-        for finding in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+        for finding in judge_lineage(key, inputs.get(key, []), outputs.get(key, []), unsettled_inputs=earlier[key])
     ]
 
 

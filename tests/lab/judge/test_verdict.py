@@ -13,13 +13,14 @@ from planting import rewound
 from minibroker.rules.rows import Log, Sent
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.exchanges import Produced
-from minibroker_lab.judge.history import History
+from minibroker_lab.judge.history import History, read_history
+from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import coverage, failures_met, unmet
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import Script, Step, load
 from minibroker_lab.judge.stored import Stored
 from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for
-from minibroker_protocol.records import Record
+from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.os_disk import OsDisk
 
 _numbers = iter(range(1, 1000))
@@ -201,3 +202,63 @@ def test_what_a_failure_kept_from_being_applied(
     run = JudgedRun(Script("s", "", (Step({"api": "EndTxn", "action": action}),)))
     run.exchanges = [{"number": 7, "fault": fault, "outcome": outcome}]
     assert run.unapplied == ({7} if unapplied else set())
+
+
+def written(folder: Path, topic: str, start: int, *values: str, at: int = 1) -> None:
+    """Partition 0 of a topic, from an offset on: a batch for each value."""
+    (folder / f"{topic}-0").mkdir()
+    batches = [
+        build_batch([Record(timestamp=at, value=value.encode())], base_offset=start + index)
+        for index, value in enumerate(values)
+    ]
+    (folder / f"{topic}-0" / f"{start:020}.log").write_bytes(b"".join(batches))
+
+
+def rules_of(evidence: Evidence) -> list[str]:
+    return [promise.finding.rule for promise in judge(evidence).broken]
+
+
+def test_what_was_there_before_the_run_excuses_no_loss_of_the_run(tmp_path: Path) -> None:
+    """A run that begins at offset 5 of a topic has a log that starts there, without that anything was deleted."""
+    written(tmp_path, "in", 5, "a")
+    tell = [
+        f'{{"event": "{event}", "topic": "in", "partition": 0, "value": "{value}", "transaction": 1}}'
+        for value in ("a", "b")
+        for event in ("send", "ack")
+    ]
+    for end, rule in (
+        (['{"event": "end", "transaction": 1, "outcome": "commit"}'], "lost-record"),
+        ([], "torn-transaction"),
+    ):
+        evidence = Evidence(OsDisk(str(tmp_path)), [], [], read_history([*tell, *end]), [], 0, before={("in", 0): 5})
+        assert rules_of(evidence) == [rule]
+        assert rules_of(evidence._replace(before={("in", 0): 0})) == []  # then it was deleted
+
+
+def test_the_same_values_in_the_run_before_are_no_duplicates(tmp_path: Path) -> None:
+    written(tmp_path, "in", 0, "a", "a")
+    history = read_history(['{"event": "send", "topic": "in", "value": "a"}'])
+    evidence = Evidence(OsDisk(str(tmp_path)), [], [sent("a")._replace(topic="in")], history, [], 0)
+    assert rules_of(evidence._replace(before={("in", 0): 1})) == []
+    assert rules_of(evidence) == ["duplicate-record"]
+
+
+@pytest.mark.parametrize(
+    ("output", "rules"),
+    [
+        (("a",), []),
+        (("a", "a"), []),  # that of the run before was left to this one
+        (("a", "a", "a"), ["lineage-duplicate"]),
+        ((), ["lineage-lost"]),
+        (("a", "b"), ["lineage-stray"]),
+        (("a", "old"), []),
+        (("a", "old", "old"), ["lineage-duplicate"]),
+    ],
+)
+def test_input_of_the_run_before_may_become_output_of_this_one(
+    tmp_path: Path, output: Sequence[str], rules: list[str]
+) -> None:
+    written(tmp_path, "in", 0, "old", "a", "a")
+    written(tmp_path, "out", 0, "a", *output)
+    before = {("in", 0): 2, ("out", 0): 1}
+    assert rules_of(Evidence(OsDisk(str(tmp_path)), [], [], None, [Lineage("in", "out")], 0, before=before)) == rules
