@@ -73,7 +73,8 @@ def run_command(
     start: float = 0.0,
     watch: Callable[[JudgedRun, float], None] = lambda run, seconds: None,
 ) -> JudgedRun:
-    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds.
+    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds. The
+    seconds that the script has pass do not count.
     watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the cluster cannot."""
     run = JudgedRun(script, misfit=cluster.misfit(script))
@@ -98,8 +99,8 @@ def run_command(
         try:
             with uninterrupted():
                 child = _start(command, environment)
-            ready = start
-            while time.monotonic() - began < timeout + ready:
+            ready, passed = start, 0.0
+            while time.monotonic() - began < timeout + ready + passed:
                 run.status = child.poll()
                 _collect(broker, run)
                 if run.exchanges:
@@ -120,9 +121,9 @@ def run_command(
                         # A killed command has no live members: what it left in its groups would keep it waiting.
                         seconds = cluster.passes(step.advance_ms, sessions=step.restart)
                         due[fault.id] = time.monotonic() + seconds
+                        passed += seconds
                         if step.restart:
                             time.sleep(seconds)
-                            ready += seconds  # no time of the command
                     if step.restart:
                         run.restarts += 1
                         with uninterrupted():
