@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,7 @@ def broken(
         # Of a run before on the same Kafka.
         ([broken("lineage-duplicate", COMMIT, topic="out-0")], 0, 1, "held"),
         ([], None, 1, "no verdict"),
+        ([], 1, 1, "no verdict"),
         ([], 0, 0, "no verdict"),
     ],
 )
@@ -146,6 +148,33 @@ def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
     assert feed.error_line(said) == "org.apache.kafka.KafkaException: fenced"
     assert feed.error_line("one\ntwo\n\n") == "two"
     assert feed.error_line("") == "nothing was printed"
+
+
+@pytest.mark.parametrize(
+    ("status", "texts"),
+    [
+        (0, ["no such request", "no such request", "held 2 of 2"]),
+        (1, ["no verdict 1 of 1"] * 2 + ["no verdict 2 of 2"]),
+    ],
+)
+def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, texts: list[str]
+) -> None:
+    """A program without transactions sends none; one that did not run might. It is tried once."""
+    scripts: list[str] = []
+
+    def try_out(task: Task, script: Script, what: str) -> Judged:
+        scripts.append(script.name)
+        return Judged(JudgedRun(script, status=status), [])
+
+    monkeypatch.setattr(runs, "try_out", try_out)
+    options = Namespace(times=2, upstream=None, traces=None)
+    own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options)
+    assert [own.cell(failure).text for failure in ("timeout", "leader", "none")] == texts
+    assert scripts == ["no-failure"] * 3
+    assert (
+        "timeout: no verdict: without a failure: no verdict (the feed ended with 1)" in capsys.readouterr().out
+    ) == (status == 1)
 
 
 def test_a_run_that_did_not_return_names_no_script() -> None:

@@ -37,7 +37,7 @@ from minibroker_lab.museum.scoreboard.cells import (
 from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.feed import COMMITTED, GROUP, INPUT, OUTPUT, PARTITIONS, STATE_DIR
 from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place, read_all
-from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
+from minibroker_lab.museum.scoreboard.verdict import HELD, NO_VERDICT, Verdict, verdict
 
 _FEED = "minibroker_lab.museum.scoreboard.feed"
 _TIMEOUT_SECONDS, _START_SECONDS = 240.0, 60.0
@@ -110,7 +110,7 @@ class Runs:
     ) -> None:
         self._framework, self._version, self._command = framework, version, command
         self._arguments = arguments
-        self._seen: Counter[str] = Counter()
+        self._calm: tuple[Verdict, Counter[str]] | None = None
 
     def cell(self, failure: str) -> Cell:
         """So many runs under a failure, which take turns with its scripts."""
@@ -121,8 +121,13 @@ class Runs:
             self._arguments.broker_name or self._arguments.upstream or HERE,
         )
         what = " ".join(at[:3])
-        scripts = FAILURES[failure].scripts(self._requests())
         verdicts: list[Verdict] = []
+        calm, requests = self._requests() if FAILURES[failure].requests else (Verdict(HELD), Counter[str]())
+        if calm.said != HELD:
+            # Requests that are missing in it say nothing.
+            verdicts.append(Verdict(NO_VERDICT, f"without a failure: {calm.said} ({calm.why})"))
+            say(f"{what}: {NO_VERDICT}: {verdicts[0].why}", flush=True)
+        scripts = [] if verdicts else FAILURES[failure].scripts(requests)
         for number, script in zip(range(self._arguments.times), itertools.cycle(scripts)):
             verdicts.append(self._verdict(script, f"{what} {number + 1}"))
             said, why = verdicts[-1]
@@ -131,12 +136,12 @@ class Runs:
         say(f"{what}: {measured.text if verdicts else NOT_SENT}", flush=True)
         return measured
 
-    def _requests(self) -> Counter[str]:
-        """The transactional requests of a run without failures."""
-        if not self._seen:
-            judged, _, _ = self._judged(FAILURES["none"].scripts({})[0], "requests")
-            self._seen = transactional(judged.run.exchanges)
-        return self._seen
+    def _requests(self) -> tuple[Verdict, Counter[str]]:
+        """Of a run without failures, and its transactional requests."""
+        if self._calm is None:
+            judged, topics, committed = self._judged(FAILURES["none"].scripts({})[0], "requests")
+            self._calm = verdict(judged, topics, committed), transactional(judged.run.exchanges)
+        return self._calm
 
     def _verdict(self, script: Script, what: str) -> Verdict:
         judged, topics, committed = self._judged(script, what)

@@ -33,6 +33,8 @@ def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int
             return Verdict(said, _line(promise))
     if judged.run.status is None:
         return Verdict(NO_VERDICT, "the run did not return")
+    if judged.run.status:
+        return Verdict(NO_VERDICT, f"the feed ended with {judged.run.status}")
     given_up = [promise for promise in judged.broken if promise.finding.rule == NO_PROGRESS]
     if given_up:
         reason = given_up[0].finding.message.removeprefix(_GAVE_UP)
