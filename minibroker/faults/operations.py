@@ -221,7 +221,10 @@ def fail_disk(
     fail every write with an I/O error, until `heal_disk`."""
     led = _one_partition(cluster, topic, partition, broker)
     if led is not None:
-        led.log.offline = _DiskFault(ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails")
+        # A sync that really failed stays the reason, so that `heal_disk` leaves it.
+        led.log.offline = led.log.offline or _DiskFault(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
+        )
     else:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.EIO)
 
@@ -239,8 +242,19 @@ def heal_disk(
     led = _one_partition(cluster, topic, partition, broker)
     if led is None:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
-    elif isinstance(led.log.offline, _DiskFault):  # a sync that really failed stays so
-        led.log.offline = None
+    else:
+        # Another replica may lead since the fault.
+        _heal_logs(cluster, led.topic, led.index)
+
+
+def _heal_logs(cluster: Cluster, topic: str | None = None, index: int | None = None) -> None:
+    """Undo `fail_disk` of one partition, or of all. A log whose disk really failed stays offline."""
+    for broker in cluster.brokers.values():
+        for partition in broker.partitions():
+            if topic is not None and (partition.topic, partition.index) != (topic, index):
+                continue
+            if partition.is_open and isinstance(partition.log.offline, _DiskFault):
+                partition.log.offline = None
 
 
 def failed_disks(cluster: Cluster) -> list[int]:
@@ -421,6 +435,7 @@ async def restore(cluster: Cluster) -> None:
         cluster.mend_link(end, other)
     for node_id in failed_disks(cluster):
         heal_disk(cluster, broker=node_id)
+    _heal_logs(cluster)
     for node_id in cluster.paused_brokers:
         cluster.resume_broker(node_id)
     for node in cluster.nodes:

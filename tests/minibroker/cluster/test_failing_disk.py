@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from many_brokers import ManyBrokers
 
+from minibroker.faults import operations
+from minibroker.kernel.deferred import spawn
 from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -139,4 +141,29 @@ def test_a_replica_that_cannot_be_synced_holds_up_no_other() -> None:
         brokers.settle(5000)
     assert [brokers.partition(2, "t", index).log.offline is None for index in (0, 1)] == [False, True]
     assert brokers.partition(2, "t", 1).log_end_offset == 1
+    brokers.stop()
+
+
+@pytest.mark.parametrize("way", ["heal_disk", "restore"])
+def test_the_failed_disk_of_one_partition_is_mended_where_it_failed(way: str) -> None:
+    """Also when another broker leads by now."""
+    brokers = ManyBrokers(2)
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"one")
+    brokers.settle(500)
+    operations.fail_disk(brokers.cluster, topic="t", partition=0)
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.settle(500)
+    failed = brokers.partition(1, "t").log
+    assert (brokers.leader("t"), failed.offline is None) == (2, False)
+    if way == "restore":
+        done = spawn(operations.restore(brokers.cluster))
+        brokers.settle(500)
+        assert done.result() is None
+    else:
+        operations.heal_disk(brokers.cluster, topic="t", partition=0)
+    assert failed.offline is None
+    brokers.produce("t", b"two")
+    brokers.settle(2000)
+    assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
     brokers.stop()

@@ -223,6 +223,7 @@ def test_a_sync_that_fails_is_told_and_takes_the_log_offline(
     assert story.produce(acks).result() == ErrorCode.KAFKA_STORAGE_ERROR
     assert story.log.high_watermark == 1
     assert len(story.log.read(0, 1000, bound=1)) > 0
+    operations.fail_disk(story.cluster.cluster, topic="t", partition=0)
     operations.heal_disk(story.cluster.cluster, topic="t", partition=0)  # which undoes a fault, not this
     story.cluster.timers.advance(10_000)
     assert story.produce(acks, sequence=3).result() == ErrorCode.KAFKA_STORAGE_ERROR
