@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from minibroker.requests.auth_helper import authorize as may
 from minibroker.requests.context import Answer, RequestContext
@@ -20,13 +20,15 @@ from minibroker.requests.rights import (
     denied,
     topic_of,
 )
-from minibroker.requests.slices import in_slices
+from minibroker.requests.slices import in_slices, in_slices_of
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _TOP_LEVEL_OFFSET_FETCH = 2
 """First version of OffsetFetch with a top-level error."""
+_NAMES_OF_AN_ELEMENT: Final = 16
+"""Members and their topics that are read in the time of one element of other work."""
 
 
 def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
@@ -127,7 +129,11 @@ def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Answer:
 def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Answer:
     """A group whose members have topics that may not be described is refused, as in
     KafkaApis.handleConsumerGroupDescribe."""
+    named: dict[tuple[int, str], None] = {}
     refused: dict[int, ErrorCode] = {}
+
+    def collect(some: Sequence[tuple[int, str] | None]) -> None:
+        named.update(dict.fromkeys(each for each in some if each is not None))
 
     def look(names: Sequence[tuple[int, str]]) -> None:
         for number, name in names:
@@ -139,13 +145,20 @@ def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Ans
             answer.groups[number] = _refused_group(answer.groups[number], code)
         return answer  # type: ignore[no-any-return]
 
-    every = [(number, name) for number, group in enumerate(answer.groups) for name in _topics_of(group)]
-    return in_slices(ctx, every, look, without_those)
+    def look_at_each() -> Answer:
+        return in_slices_of(ctx, iter(named), look, without_those, few=1)
+
+    return in_slices_of(ctx, _topics_of(answer.groups), collect, look_at_each, few=_NAMES_OF_AN_ELEMENT)
 
 
-def _topics_of(group: Any) -> Iterable[str]:
-    assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
-    return dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
+def _topics_of(groups: Sequence[Any]) -> Iterator[tuple[int, str] | None]:
+    """The topics of each member of each group, by the group's number, and None for each member."""
+    for number, group in enumerate(groups):
+        for member in group.members:
+            yield None
+            for held in (member.assignment, member.target_assignment):
+                for topic in held.topic_partitions:
+                    yield number, topic.topic_name
 
 
 def _refused_group(group: Any, code: ErrorCode) -> Any:
