@@ -25,6 +25,7 @@ from reference import TABLES, rewritten
 
 from minibroker.cli import commands
 from minibroker.client.connection import Connection
+from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import Settings, environment_config
 from minibroker.server.listener_config import listener_configs
 from minibroker_lab.conformance import command as conformance
@@ -139,6 +140,18 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
         assert rewritten(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
+
+
+def test_the_page_of_settings_has_the_default_of_every_topic_setting() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^- `(\S+)`(?:\\\*)? ← (.*)$", page, re.MULTILINE))
+    assert len(rows) > 15
+    defaults = Settings({})
+    for name, origins in rows.items():
+        first, in_brackets = re.fullmatch(r"`(\S+?)`.*?(?: \(`(.*)`\))?", origins).groups()  # type: ignore[union-attr]
+        default = defaults.topic_value(name, {})
+        assert in_brackets == (TOPIC_KEYS[name].format(default) if defaults.get(first) is None else None), name
+        assert in_brackets or defaults.get(first) == default, name
 
 
 def test_there_are_blocks_of_each_kind() -> None:

@@ -144,8 +144,12 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     defaults = [key for key in shown if key not in idle and key.scope is Scope.TOPIC and key.synonyms]
     lines += [f"- {_setting(key)}: {key.doc}" for key in shown if key not in idle and key not in defaults]
     if defaults:
-        lines += ["", "As the broker setting behind ←, which gives the default:", ""]
-        lines += [f"- {_name(key)} ← `{key.synonyms[0]}`" for key in defaults if key.name != key.synonyms[0]]
+        lines += [
+            "",
+            "As the first broker setting behind ← that is set, which gives the default (in brackets: if none is):",
+            "",
+        ]
+        lines += [f"- {_name(key)} ← {_origin(key)}" for key in defaults if key.name != key.synonyms[0]]
         lines.append(f"- of the same name: {', '.join(_name(key) for key in defaults if key.name == key.synonyms[0])}")
     lines.append(f"- without effect: {', '.join(_setting(key) for key in idle)}")
     return "\n".join(lines) + "\n"
@@ -153,6 +157,13 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
 
 def _name(key: ConfigKey) -> str:
     return f"`{key.name}`" + ("\\*" if key.dynamic else "")
+
+
+def _origin(key: ConfigKey) -> str:
+    """The broker settings from the finest to the coarsest, where the finest has no default, with the topic's own."""
+    own = BROKER_KEYS[key.synonyms[0]]
+    names = ", ".join(f"`{name}`" for name in (own.name, *own.synonyms))
+    return f"`{own.name}`" if own.default is not None else f"{names} (`{key.format(key.default)}`)"
 
 
 def _setting(key: ConfigKey) -> str:
