@@ -43,7 +43,7 @@ class Rules:
 
 
 class OnePartition:
-    """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless decide otherwise."""
+    """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless `image` says otherwise."""
 
     def __init__(
         self, config: LogConfig | None = None, *, disk: Disk | None = None, written: bool = False, **image: Any
