@@ -165,7 +165,7 @@ class ClusterClient:
         leaders = {}
         for topic in self.metadata(topics).topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name}")
+                raise NoSuchPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is not in the cluster")
             require(topic.error_code, f"topic {topic.name}")
             if bytes(topic.topic_id) != NO_ID:
                 self.topic_ids[topic.name or ""] = bytes(topic.topic_id)
