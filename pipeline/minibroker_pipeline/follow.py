@@ -17,6 +17,7 @@ from minibroker.client.topics import Position
 from minibroker.config.types import configured_address
 from minibroker.kernel.addresses import format_address
 from minibroker.output import say
+from minibroker.program import uninterrupted
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.live import LiveJudge
 from minibroker.rules.rows import Finding, Log
@@ -36,7 +37,7 @@ class FollowingAudit:
     """Judges what is new in each round. `--as-of` is the time when it begins; it goes on with this machine's clock.
 
     `untold`: findings that nobody was told yet; `resumed`: it goes on from a checkpoint, so `look` comes first. Raises
-    OSError and ValueError for a checkpoint.
+    OSError and ValueError for a checkpoint. A signal waits while what `save` writes does not fit together.
     """
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
@@ -87,19 +88,21 @@ class FollowingAudit:
         figures, started = self.figures, time.monotonic()
         now_ms = _now_ms() + self._ahead_ms
         for part, read in read_parts(self._plan, 0, self._plan.parts):
-            self._judge.take(part.facts.log, read.rows, now_ms)
-            if (span := part.span) is not None:
-                self._seen[part.facts.log] = Seen(span.topic_id, Position(span.stop, span.leader_epoch))
+            with uninterrupted():
+                self._judge.take(part.facts.log, read.rows, now_ms)
+                if (span := part.span) is not None:
+                    self._seen[part.facts.log] = Seen(span.topic_id, Position(span.stop, span.leader_epoch))
             figures.records += read.records
             figures.bytes += read.bytes
         now_ms = _now_ms() + self._ahead_ms
-        new = self._judge.judge(now_ms)
-        self.errors += sum(one.severity == ERROR for one in new)
+        with uninterrupted():
+            new = self._judge.judge(now_ms)
+            self.untold += new
+            self.errors += sum(one.severity == ERROR for one in new)
         figures.judged(self._judge.present, self._judge.open_transactions)
         figures.found.update((one.rule, one.severity) for one in new)
         figures.rounds += 1
         figures.now_ms, figures.seconds = now_ms, time.monotonic() - started
-        self.untold += new
         if new or started - self._saved >= SAVE_SECONDS:
             self.save()
         return new
@@ -113,11 +116,12 @@ class FollowingAudit:
         deleted = self._judge.logs.keys() - {fact.log for fact in listed.facts}
         said = [f"notice: {log}: {reason}; it is judged anew from its start" for log, reason in sorted(anew.items())]
         said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
-        self._judge.forget({*anew, *deleted})
-        for log in (*anew, *deleted):
-            self._seen.pop(log, None)
-        for fact in listed.facts:
-            self._judge.know(fact)
+        with uninterrupted():
+            self._judge.forget({*anew, *deleted})
+            for log in (*anew, *deleted):
+                self._seen.pop(log, None)
+            for fact in listed.facts:
+                self._judge.know(fact)
         self._plan = replace(self._plan, parts=tuple(listed.parts))
         return said
 

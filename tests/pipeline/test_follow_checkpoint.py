@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,55 @@ def test_stopped_before_a_line_was_printed(tmp_path: Path, monkeypatch: pytest.M
         (line,) = run(arguments, 2, monkeypatch)
         assert line.startswith("error: no-producer-id")
         assert run(arguments, 2, monkeypatch) == []
+
+
+class Signal:
+    """Comes once, right after a call of this method of the judge; where signals wait, at the end of that."""
+
+    def __init__(self, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._waits, self.came, self._told = 0, False, False
+        called = getattr(LiveJudge, method)
+
+        def call(judge: LiveJudge, *arguments: Any) -> Any:
+            result = called(judge, *arguments)
+            self.came = True
+            self._tell()
+            return result
+
+        monkeypatch.setattr(LiveJudge, method, call)
+        monkeypatch.setattr(follow_module, "uninterrupted", self._uninterrupted, raising=False)
+
+    def _tell(self) -> None:
+        if self.came and not self._waits and not self._told:
+            self._told = True
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        self._waits += 1
+        try:
+            yield
+        finally:
+            self._waits -= 1
+        self._tell()
+
+
+@pytest.mark.parametrize("method", ["take", "judge"])
+def test_a_signal_in_the_middle_of_a_round(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken is not taken again, and what was found is told."""
+    with (
+        Minibroker(ephemeral=True, topics={"t": 1}) as broker,
+        closing(TransactionalClient(broker.bootstrap_servers)) as client,
+    ):
+        arguments = arguments_of(broker, tmp_path / "checkpoint")
+        produce(client, 0)
+        produce(client, -1, **NOBODY)
+        with monkeypatch.context() as patched:
+            signal = Signal(method, patched)
+            assert run(arguments, 3, patched) == []
+            assert signal.came
+        (line,) = run(arguments, 2, monkeypatch)
+        assert line.startswith("error: no-producer-id")
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
