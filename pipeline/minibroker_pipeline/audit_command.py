@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.exit_codes import EXIT_OK
@@ -159,7 +160,8 @@ def _with_plan(arguments: argparse.Namespace, plan: Plan, spark: _Session) -> in
     if arguments.follow:
         from minibroker_pipeline.follow import follow
 
-        return follow(plan, arguments, print)
+        # Before the checkpoint says that a line was told, it has left the process.
+        return follow(plan, arguments, partial(say, flush=True))
     audit = audit_path(plan, arguments, spark)
     _write(audit, arguments)
     return audit.exit_code

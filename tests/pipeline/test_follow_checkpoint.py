@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -114,6 +115,29 @@ def test_stopped_before_a_line_was_printed(tmp_path: Path, monkeypatch: pytest.M
         (line,) = run(arguments, 2, monkeypatch)
         assert line.startswith("error: no-producer-id")
         assert run(arguments, 2, monkeypatch) == []
+
+
+def test_a_line_is_out_before_the_checkpoint_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a file, and the process is killed."""
+    printed, path = tmp_path / "printed", tmp_path / "checkpoint"
+    with (
+        Minibroker(ephemeral=True, topics={"t": 1}) as broker,
+        closing(TransactionalClient(broker.bootstrap_servers)) as client,
+        open(printed, "w", encoding="utf-8") as output,
+    ):
+        produce(client, -1, **NOBODY)
+        said: list[str] = []
+
+        def sleep(_: float) -> None:
+            assert '"untold":[]' in path.read_text()
+            said.append(printed.read_text())
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(follow_module.time, "sleep", sleep)
+        monkeypatch.setattr(sys, "stdout", output)
+        main(["audit", "--bootstrap", broker.bootstrap_servers, "--follow", "--checkpoint", str(path), "--topic", "t"])
+        monkeypatch.undo()
+        assert said[0].startswith("error: no-producer-id")
 
 
 class Signal:
