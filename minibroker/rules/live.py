@@ -251,17 +251,23 @@ class LiveJudge:
         """Those whose decision is dropped, and what was before them. Of a producer without decisions the last one of a
         log is kept."""
         until: dict[tuple[r.Log, int], int] = {}
+        # Of these the decision is kept, whatever the clock of their marker's broker says.
+        paired: set[tuple[r.Log, int]] = set()
         for decision, txn in pairs:
             if decision.place in dropped.get(decision.transactional_id, ()):
                 place = txn.log, txn.producer_id
                 until[place] = max(until.get(place, r.NONE), txn.marker_offset)
+            else:
+                paired.add((txn.log, txn.marker_offset))
         for log, known in self.logs.items():
             last = {txn.producer_id: txn.marker_offset for txn in known.ended}
             kept: list[r.Transaction] = []
             gone: list[r.Transaction] = []
             for txn in known.ended:
                 producer = txn.producer_id
-                if producer in kept_since:
+                if (log, txn.marker_offset) in paired:
+                    over = False
+                elif producer in kept_since:
                     over = txn.marker_offset <= until.get((log, producer), r.NONE)
                     over = over or txn.end_timestamp + CLOCKS_MS < kept_since[producer]
                 else:

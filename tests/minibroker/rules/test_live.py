@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from followed_rows import FAULTS, at_once, followed, rows_of
+from followed_rows import FAULTS, at_once, followed, rows_of, skewed
 
 from minibroker.rules import rows as r
 from minibroker.rules.live import FORGOTTEN_MS, LiveJudge, identity
@@ -25,6 +25,16 @@ def test_bit_by_bit_as_at_once(fault: str) -> None:
             assert len(new) == len(expected), "told twice"
             assert {identity(one) for one in judge.present} == expected
     assert seen >= ({fault} - {""})
+
+
+@pytest.mark.parametrize("behind_ms", [500, 3000])
+@pytest.mark.parametrize("fault", ["", "sequence-gap"])
+def test_clocks_that_differ(fault: str, behind_ms: int) -> None:
+    for seed in range(SEEDS):
+        cluster = skewed(rows_of(seed, fault, 300), behind_ms)
+        new, kept, _ = followed(cluster, seed, 25)
+        assert {identity(one) for one in new} == at_once(cluster), seed
+        assert max(kept) < 100
 
 
 @pytest.mark.parametrize("fault", ["", "torn-transaction", "sequence-gap"])

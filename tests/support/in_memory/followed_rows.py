@@ -143,6 +143,15 @@ def rows_of(seed: int, fault: str, steps: int) -> Cluster:
     return cluster
 
 
+def skewed(cluster: Cluster, behind_ms: int) -> Cluster:
+    """The same, where the clock of the data partitions' leaders is behind the coordinators'."""
+    cluster.rows = [
+        row._replace(timestamp=row.timestamp - behind_ms) if isinstance(row, r.Marker) and row.log in DATA else row
+        for row in cluster.rows
+    ]
+    return cluster
+
+
 def facts_of(settled: int = r.EVERYTHING) -> list[r.LogFacts]:
     everything = {log: r.EVERYTHING if log in (STATES, OFFSETS) else 0 for log in LOGS}
     return [
