@@ -20,7 +20,7 @@ from minibroker.output import say
 from minibroker.program import uninterrupted
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.live import LiveJudge
-from minibroker.rules.rows import Finding, Log
+from minibroker.rules.rows import TRANSACTION_STATE, Finding, Log
 from minibroker_pipeline import follow_checkpoint
 from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow_metrics import Figures
@@ -113,12 +113,18 @@ class FollowingAudit:
         chosen = self._arguments
         self._plan = replace(self._plan, parts=(), out=None)  # read once, also when an error follows
         listed, anew = self._topics.news(chosen.topic, chosen.partition, chosen.compacted, self._seen)
+        everything = any(log.topic == TRANSACTION_STATE for log in anew)
+        if everything:  # its old decisions come again, and what was dropped with them has to come with them
+            listed, _ = self._topics.news(chosen.topic, chosen.partition, chosen.compacted, {})
         deleted = self._judge.logs.keys() - {fact.log for fact in listed.facts}
         said = [f"notice: {log}: {reason}; it is judged anew from its start" for log, reason in sorted(anew.items())]
+        said += ["notice: all logs are judged anew with it"] if everything else []
         said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
         with uninterrupted():
-            self._judge.forget({*anew, *deleted})
-            for log in (*anew, *deleted):
+            told = {key for key in self._judge.reported if key[1] not in anew} if everything else ()
+            gone = {*self._judge.logs} if everything else {*anew, *deleted}
+            self._judge.forget(gone, told=told)
+            for log in gone:
                 self._seen.pop(log, None)
             for fact in listed.facts:
                 self._judge.know(fact)

@@ -166,6 +166,28 @@ def test_a_cluster_that_works_while_it_is_followed(busy: tuple[str, Load]) -> No
     assert [str(one) for one in found] == []
 
 
+def test_decisions_that_are_read_again(load: tuple[str, Load], tmp_path: Path) -> None:
+    """The coordinator's log lost its last records: all logs are read again with it, as its markers were dropped."""
+    path = tmp_path / "checkpoint"
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--bootstrap", load[0], "--checkpoint", str(path)])
+    follower = FollowingAudit(plan_of(arguments), arguments)
+    assert follower.round() == []
+    follower.save()
+    kept = json.loads(path.read_text())
+    for log, _, position in kept["seen"]:
+        position[0] += 1000 * (log[1] == "__transaction_state")
+    path.write_text(json.dumps(kept))
+    follower = FollowingAudit(plan_of(arguments), arguments)
+    said = follower.look()
+    assert "truncated" in said[0]
+    assert said[-1] == "notice: all logs are judged anew with it"
+    assert [str(one) for one in follower.round()] == []
+    assert follower.look() == []
+    assert follower.round() == []
+
+
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_kafka_that_works_while_it_is_followed(tmp_path: Path) -> None:
