@@ -42,7 +42,8 @@ def identity(finding: r.Finding) -> Identity:
 @dataclass(slots=True)
 class LiveLog:
     """What is kept of a log. `cleaned_offset`: as of its rows; `ended`: transactions that are not decided everywhere;
-    `first_marker_ms`: NONE without one; `fresh`: findings that `judge` has not returned yet."""
+    `first_marker_ms`: NONE without one; `judged_offset`: where the rows of the last `judge` ended, `holed`: compaction
+    took some of those after it; `fresh`: findings that `judge` has not returned yet."""
 
     facts: r.LogFacts
     cleaned_offset: int = 0
@@ -53,6 +54,8 @@ class LiveLog:
     opened: list[r.Transaction] = field(default_factory=list)
     first_marker_ms: int = r.NONE
     end_offset: int = 0
+    judged_offset: int = 0
+    holed: bool = False
     fresh: list[r.Finding] = field(default_factory=list)
 
 
@@ -99,6 +102,7 @@ class LiveJudge:
         self._judge_log(known, group_rows([known.facts], own)[0], now_ms)
 
     def _judge_log(self, known: LiveLog, rows: LogRows, now_ms: int) -> None:
+        known.holed = known.holed or _holed(rows.spans, known.end_offset)
         known.spans = merge_spans([*known.spans, *rows.spans], known.facts)
         known.faults += rows.faults
         if rows.starts:
@@ -122,6 +126,7 @@ class LiveJudge:
     def judge(self, now_ms: int) -> list[r.Finding]:
         """New findings, when every log was read up to where `know` was told that it ends."""
         logs = self.logs.values()
+        self._leave_holes()
         facts = [known.facts._replace(cleaned_offset=known.cleaned_offset) for known in logs]
         moments = Moments(facts, self.newest_ms, APART_MS, self._first_markers())
         states = [state for history in self.states.values() for state in history]
@@ -199,6 +204,20 @@ class LiveJudge:
         self.passing = [finding for finding in self.passing if finding.log not in logs]
         self.reported = {key for key in self.reported if key[1] not in logs or key in told}
         self.fallen = {place for place in self.fallen if place[0] not in logs}
+
+    def _leave_holes(self) -> None:
+        """Where compaction was faster than the reader, what came before does not lead to what comes after."""
+        judged = {log: known.judged_offset for log, known in self.logs.items() if known.holed}
+        for known in self.logs.values():
+            known.holed, known.judged_offset = False, known.end_offset
+        if not judged:
+            return
+        for name, history in self.states.items():
+            fresh = [state for state in history if state.offset >= judged.get(state.log, 0)]
+            if fresh:  # else the newest state of the id is the one that was
+                self.states[name] = fresh
+        self.commits = [row for row in self.commits if row.offset >= judged.get(row.log, 0)]
+        self.members = [row for row in self.members if row.offset >= judged.get(row.log, 0)]
 
     def _first_markers(self) -> dict[str, int]:
         first: dict[str, int] = {}
@@ -324,6 +343,15 @@ class LiveJudge:
 def _may_pass(finding: r.Finding) -> bool:
     """Whether a finding of `judge_transactions` is about a transaction that is open."""
     return finding.rule in ("hanging-transaction", "outside-transaction")
+
+
+def _holed(spans: Iterable[r.Span], end: int) -> bool:
+    """Whether records are missing between these spans of a log, or between them and where it ended before."""
+    for span in sorted(spans, key=lambda span: span.first_offset):
+        if span.first_offset > end or span.missing or span.thinned:
+            return True
+        end = max(end, span.end_offset)
+    return False
 
 
 def _by_id(states: Iterable[r.TxnState]) -> dict[str, list[r.TxnState]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from followed_rows import FAULTS, at_once, followed, rows_of, skewed
+from followed_rows import DATA, FAULTS, LOGS, OFFSETS, STATES, Cluster, at_once, facts_of, followed, rows_of, skewed
 
 from minibroker.rules import rows as r
 from minibroker.rules.live import FORGOTTEN_MS, LiveJudge, identity
@@ -54,6 +54,56 @@ def test_an_idle_producer_is_forgotten_and_one_with_an_open_transaction_is_not()
     state.expire(20)
     assert [*state.producers] == [2, 3]
     assert state.expired
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+@pytest.mark.parametrize("outcomes", ["CC", "CA", "AC", "AA"])
+@pytest.mark.parametrize("fenced", [False, True])
+def test_decisions_that_compaction_took_before_they_were_read(outcomes: str, left: int, fenced: bool) -> None:
+    """Of two transactions while the follower was down only the last records of the id are `left`."""
+    cluster, judge = Cluster(), LiveJudge()
+    cluster.state("a", 1, 0, "Empty", (), -1)
+    found, read = [], 0
+    for number, outcome in enumerate(f"C{outcomes}C"):
+        cluster.now_ms += 5000
+        epoch = number * fenced
+        cluster.state("a", 1, epoch, "Ongoing", [("t", 0)], begun := cluster.now_ms + 7)
+        cluster.data(DATA[0], 1, epoch, 0 if fenced else number)
+        word, outcome = {"C": ("Commit", r.COMMIT), "A": ("Abort", r.ABORT)}[outcome]
+        cluster.state("a", 1, epoch + fenced, f"Prepare{word}", [("t", 0)], begun, prepared := cluster.now_ms + 7)
+        cluster.marker(DATA[0], 1, epoch + fenced, outcome)
+        cluster.state("a", 1, epoch + fenced, f"Complete{word}", (), begun, prepared)
+        if number == 1:
+            continue
+        rows, read = cluster.rows[read:], len(cluster.rows)
+        if number == 2:
+            least = cluster.ends[STATES] - left
+            states = [row for row in rows if row.log == STATES]
+            rows = [row for row in rows if row not in states] + [
+                row for row in states if (row.offset if isinstance(row, r.TxnState) else row.first_offset) >= least
+            ]
+        for fact in facts_of():
+            judge.know(fact)
+        for log in LOGS:
+            judge.take(log, [row for row in rows if row.log == log], cluster.now_ms)
+        found += judge.judge(cluster.now_ms)
+    assert [str(one) for one in found] == []
+
+
+def test_offsets_that_compaction_took_before_they_were_read() -> None:
+    """While the follower was down the group was empty for a while, and its offsets were reset."""
+    cluster, judge = Cluster(), LiveJudge()
+    cluster.member("g", present=True)
+    cluster.commit(-1, -1, "g", 20)
+    for compacted in (False, True):
+        if compacted:
+            cluster.ends[OFFSETS] += 10
+            cluster.commit(-1, -1, "g", 10)
+        for fact in facts_of():
+            judge.know(fact)
+        judge.take(OFFSETS, cluster.rows, cluster.now_ms)
+        cluster.rows.clear()
+        assert [one for one in judge.judge(cluster.now_ms) if one.rule != "offset-end"] == []
 
 
 def test_deleted_ids_leave_nothing() -> None:
