@@ -152,7 +152,10 @@ class _LogJudge:
         return end if end is not None else self._facts.first_offset
 
     def _falling(self) -> None:
-        """Batches with lower offsets than those before them in their file, though not the same ones."""
+        """Batches with lower offsets than those before them in their file, though not the same ones. Of what was
+        fetched a position counts from the beginning of the answer."""
+        if not self._facts.indexed:
+            return
         reached: dict[str, int] = {}
         falling = []
         for span in sorted(self._rows.spans, key=lambda s: (s.file, s.position)):

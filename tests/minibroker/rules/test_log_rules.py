@@ -247,3 +247,12 @@ def test_offsets_that_fall_within_a_file() -> None:
     spans = [r.Span(LOG, "f", position, first, first + 2) for position, first in ((0, 8), (9, 2), (18, 12))]
     rows = LogRows(r.LogFacts(LOG, compacts=True, cleaned_offset=r.EVERYTHING), spans=tuple(spans))
     assert [(one.rule, one.message) for one in judge_log(rows).findings] == [("offset-hole", "offset 2 after 9")]
+
+
+def test_positions_of_fetched_batches_do_not_compare() -> None:
+    """Each answer begins at 0, and an election or a hole ends a span."""
+    spans = r.Span(LOG, "t-0", 0, 0, 5, 0), r.Span(LOG, "t-0", 500, 5, 9, 1), r.Span(LOG, "t-0", 0, 9, 12, 2)
+    rows = LogRows(r.LogFacts(LOG, indexed=False), spans=spans)
+    assert judge_log(rows).findings == []
+    missing = judge_log(rows._replace(spans=(*spans[:2], spans[2]._replace(first_offset=10))))
+    assert [one.rule for one in missing.findings] == ["offset-hole"]
