@@ -193,8 +193,8 @@ class LiveJudge:
     def open_transactions(self) -> list[r.Transaction]:
         return [txn for known in self.logs.values() for txn in known.opened]
 
-    def forget(self, logs: Collection[r.Log], *, told: Collection[Identity] = ()) -> None:
-        """Drop what is known of these logs. `told`: findings that are not new when they are made again."""
+    def forget(self, logs: Collection[r.Log], *, known_findings: Collection[Identity] = ()) -> None:
+        """Drop what is known of these logs. `known_findings`: those that are not new when they are made again."""
         for log in logs:
             self.logs.pop(log, None)
         self.states = _by_id(state for history in self.states.values() for state in history if state.log not in logs)
@@ -202,7 +202,7 @@ class LiveJudge:
         self.members = [row for row in self.members if row.log not in logs]
         self.lasting = {key: finding for key, finding in self.lasting.items() if finding.log not in logs}
         self.passing = [finding for finding in self.passing if finding.log not in logs]
-        self.reported = {key for key in self.reported if key[1] not in logs or key in told}
+        self.reported = {key for key in self.reported if key[1] not in logs or key in known_findings}
         self.fallen = {place for place in self.fallen if place[0] not in logs}
 
     def _leave_holes(self) -> None:

@@ -121,10 +121,10 @@ class FollowingAudit:
         said += ["notice: all logs are judged anew with it"] if everything else []
         said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
         with uninterrupted():
-            told = {key for key in self._judge.reported if key[1] not in anew} if everything else ()
-            gone = {*self._judge.logs} if everything else {*anew, *deleted}
-            self._judge.forget(gone, told=told)
-            for log in gone:
+            known_findings = {key for key in self._judge.reported if key[1] not in anew} if everything else ()
+            forgotten = {*self._judge.logs} if everything else {*anew, *deleted}
+            self._judge.forget(forgotten, known_findings=known_findings)
+            for log in forgotten:
                 self._seen.pop(log, None)
             for fact in listed.facts:
                 self._judge.know(fact)
