@@ -79,9 +79,9 @@ func start(t testing.TB, what, arguments []string) *Broker {
 		t.Fatal(err)
 	}
 	broker := &Broker{t: t, token: hex.EncodeToString(random)}
-	command := exec.Command(name, slices.Concat(what, []string{
-		"--port", "0", "--control", "127.0.0.1:0", "--until-stdin-closes", "--log-level", "warning",
-	}, arguments)...)
+	all := append(slices.Clone(what),
+		"--port", "0", "--control", "127.0.0.1:0", "--until-stdin-closes", "--log-level", "warning")
+	command := exec.Command(name, append(all, arguments...)...)
 	command.Env = append(os.Environ(), "MINIBROKER_CONTROL_TOKEN="+broker.token)
 	said := &quiet{}
 	command.Stderr = said

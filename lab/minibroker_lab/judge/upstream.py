@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, ReadingCl
 from minibroker.config.types import ConfigError
 from minibroker.faults.rules import rule_from
 from minibroker.kernel.asyncio_runtime import wall_ms
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import counted, reason
 from minibroker.program import whole
 from minibroker.rules.rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from minibroker.server.service import StartError
@@ -47,7 +48,7 @@ Places = dict[tuple[str, int], int]
 
 class Upstream:
     """Made for one run. servers: of the cluster; command_config: file with the properties of a client. topics: created
-    where they are not there. whole_topics: read from their start, not only what the run wrote. longest: seconds that a
+    where they are not there; with fewer partitions they are refused. whole_topics: read from their start, not only what the run wrote. longest: seconds that a
     script may have pass. Raises ConfigError."""
 
     def __init__(
@@ -82,10 +83,13 @@ class Upstream:
     def running(self) -> Iterator[Embedded]:
         with whole(self._proxy) as proxy, self._client:
             with _in_one_line():
-                there = {topic for topic, _ in self._client.leaders()}
+                there = Counter(topic for topic, _ in self._client.leaders())
                 for topic, partitions in self._topics.items():
                     if topic not in there:
                         proxy.create_topic(topic, partitions=partitions)
+                    elif there[topic] < partitions:
+                        has = counted(there[topic], "partition")
+                        raise StartError(f"the upstream: topic {topic} has {has}, not {partitions}")
                 self._began = self._client.ends()
                 self._ids = dict(self._client.topic_ids)
             yield proxy

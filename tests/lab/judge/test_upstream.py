@@ -87,6 +87,12 @@ def test_only_what_the_run_did_is_judged(tmp_path: Path, cluster: Minibroker) ->
     assert (status, [(broken["rule"], broken["exchange"]) for broken in report["broken"]]) == (1, [("offset-end", 2)])
 
 
+def test_a_topic_with_too_few_partitions_is_refused(cluster: Minibroker, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--upstream", cluster.bootstrap_servers, "--topic", "orders:2"]
+    assert main(["judge", *options, "--script", "calm", "--", sys.executable, "-c", ""]) == 2
+    assert "minibroker: the upstream: topic orders has 1 partition, not 2\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
