@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minibroker.client.security import PLAINTEXT, Security, read_security
+from minibroker.config.keys import BROKER_KEYS
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
 from minibroker.kernel.addresses import Address, parse_address
@@ -14,6 +15,7 @@ from minibroker.kernel.words import reason
 
 DEFAULT_HOST = "127.0.0.1"
 _MOST_PORT = 65535
+_ALL_HOSTS: Final = frozenset({"0.0.0.0", "::"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +68,11 @@ def proxy_options(
     for node_id, node_port in ports.items():
         if node_id < 0 or not 0 < node_port <= _MOST_PORT:
             raise ConfigError(f"a node's port is ID=PORT, both numbers, not {node_id}={node_port}")
-    taken = [*ports.values(), port]
+    taken = [number for number in (*ports.values(), port) if number]
+    if control is not None and (host == control[0] or {host, control[0]} & _ALL_HOSTS):
+        taken += [control[1]] if control[1] else []
     if len(set(taken)) < len(taken):
-        raise ConfigError("two listeners cannot have one port")
+        raise ConfigError("two listeners, or one and the control API, cannot have one port")
     try:
         addresses = tuple(parse_address(text.strip()) for text in upstream.split(","))
         security = read_security(command_config)
@@ -92,6 +96,7 @@ def proxy_options(
 
 _READ: Final = frozenset(
     {
+        *(name for name in BROKER_KEYS if name.startswith("ssl.")),
         "connections.max.idle.ms",
         "max.connections",
         "minibroker.queued.max.response.bytes",
@@ -107,11 +112,12 @@ _READ: Final = frozenset(
 
 def listener_settings(config: Mapping[str, Any]) -> Settings:
     """The settings of a proxy's listeners: their limits, and TLS. Raises ConfigError, also for a setting of brokers
-    that a proxy would not act on."""
+    that a proxy would not act on, and for one that nothing here acts on."""
     settings = Settings(dict(config))
     for name in config:
-        if name not in _READ and not name.startswith("ssl."):
-            raise ConfigError(f"{name} is for brokers; a proxy reads ssl.* and {', '.join(sorted(_READ))}")
+        if name not in _READ:
+            why = "is for brokers" if name in BROKER_KEYS else "has no effect here"
+            raise ConfigError(f"{name} {why}; a proxy reads {', '.join(sorted(_READ))}")
     return settings
 
 
