@@ -48,8 +48,8 @@ Places = dict[tuple[str, int], int]
 
 class Upstream:
     """Made for one run. servers: of the cluster; command_config: file with the properties of a client. topics: created
-    where they are not there; with fewer partitions they are refused. whole_topics: read from their start, not only what the run wrote. longest: seconds that a
-    script may have pass. Raises ConfigError."""
+    where they are not there, refused with fewer partitions. whole_topics: read from their start, not only what the run
+    wrote. longest: seconds that a script may have pass. Raises ConfigError."""
 
     def __init__(
         self,

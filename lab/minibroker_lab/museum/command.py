@@ -29,6 +29,14 @@ from minibroker_lab.museum.scoreboard.runs import scoreboard
 from minibroker_lab.reports import add_report_arguments, write_reports
 
 _LIST, _SHOW, _RUN, _MATRIX, _SCOREBOARD = "list", "show", "run", "matrix", "scoreboard"
+_OPTIONS = {
+    _LIST: {"cases"},
+    _SHOW: {"cases", "all"},
+    _RUN: {"cases", "all", "client", "times", "calm", "matrix", "save", "upstream", "traces"},
+    _MATRIX: {"cases", "all", "report", "report_dir"},
+    _SCOREBOARD: {"all", "client", "times", "save", "upstream", "traces", "failure", "broker_name"},
+}
+"""What each of them acts on."""
 _OTHER = "broken otherwise"
 _KIP = "kip"
 _START_SECONDS = 60.0
@@ -78,11 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when the rules held, 1 when one was broken, 2 when that could not be decided, 77 when nothing could be run."""
     try:
+        _refuse_useless(arguments)
         if arguments.do == _SCOREBOARD:
             return scoreboard(arguments)
         cases = read_all(find(arguments.cases))
-        if arguments.report and arguments.do != _MATRIX:
-            raise CaseError(f"--report goes with {_MATRIX}: rates are saved first, and reported then")
         if arguments.do == _RUN and arguments.upstream and arguments.save:
             raise CaseError(
                 "--save keeps rates measured on a broker of our own: run without --upstream, or do not save"
@@ -109,6 +116,16 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"minibroker: {reason(error)}", to=sys.stderr)
         return EXIT_UNDECIDED
     return next(code for code in (EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED, EXIT_HELD) if code in codes)
+
+
+def _refuse_useless(arguments: argparse.Namespace) -> None:
+    """Raises CaseError for an option that would do nothing."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for name in sorted({name for names in _OPTIONS.values() for name in names} - _OPTIONS[arguments.do]):
+        if getattr(arguments, name) != parser.get_default(name):
+            acting = ", ".join(do for do, names in _OPTIONS.items() if name in names)
+            raise CaseError(f"--{name.replace('_', '-')} is for {acting}, not for {arguments.do}")
 
 
 def _client(text: str) -> tuple[str, str]:

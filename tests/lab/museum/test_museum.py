@@ -128,8 +128,12 @@ def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFi
         (["run", "mini-8"], "there is no case 'mini-8', did you mean mini-7?"),
         (
             ["run", "mini-7", "--report", "html"],
-            "--report goes with matrix: rates are saved first, and reported then",
+            "--report is for matrix, not for run",
         ),
+        (["run", "mini-7", "--failure", "timeout"], "--failure is for scoreboard, not for run"),
+        (["matrix", "--save"], "--save is for run, scoreboard, not for matrix"),
+        (["list", "--calm"], "--calm is for run, not for list"),
+        (["scoreboard"], "--cases is for list, show, run, matrix, not for scoreboard"),
         (
             ["run", "mini-7", "--upstream", "kafka:1", "--save"],
             "--save keeps rates measured on a broker of our own: run without --upstream, or do not save",

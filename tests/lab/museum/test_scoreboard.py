@@ -168,7 +168,7 @@ def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
         return Judged(JudgedRun(script, status=status), [])
 
     monkeypatch.setattr(runs, "try_out", try_out)
-    options = Namespace(times=2, upstream=None, traces=None)
+    options = Namespace(times=2, upstream=None, broker_name=None, traces=None)
     own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options)
     assert [own.cell(failure).text for failure in ("timeout", "leader", "none")] == texts
     assert scripts == ["no-failure"] * 3
@@ -232,6 +232,9 @@ def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None
     ("options", "said"),
     [
         (["quixstream"], "there is no framework 'quixstream', did you mean quixstreams?"),
+        (["quixstreams", "--client", "franz-go==1.0"], "--client franz-go: what is run is about quixstreams"),
+        (["--failure", "timeout"], "name a framework to run, or --all"),
+        (["quixstreams", "--matrix"], "--matrix is for run, not for scoreboard"),
         (["quixstreams", "--failure", "timeouts"], "there is no failure 'timeouts', did you mean timeout?"),
         (["quixstreams", "--upstream", "kafka:1", "--save"], "--save with --upstream needs --broker-name NAME"),
         (["quixstreams", "--broker-name", "Kafka 4.4.0"], "--broker-name goes with --upstream"),

@@ -53,6 +53,8 @@ def scoreboard(arguments: argparse.Namespace) -> int:
     wanted = wanted or [chosen(frameworks, name) for name in arguments.case]
     if wanted:
         return _run(wanted, arguments, folder)
+    if arguments.client or arguments.failure or arguments.save or arguments.upstream or arguments.traces:
+        raise CaseError("name a framework to run, or --all; without them the table of what was measured is printed")
     write_out(as_markdown(frameworks, read_cells(folder)))
     return EXIT_HELD
 
@@ -68,6 +70,10 @@ def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Pat
         raise CaseError(f"--broker-name cannot be {HERE}: these cells are of a broker of our own")
     if arguments.upstream and arguments.save and not arguments.broker_name:
         raise CaseError("--save with --upstream needs --broker-name NAME: what this cluster is, with its version")
+    clients = [framework.client for framework in wanted]
+    for client, _ in arguments.client:
+        if client not in clients:
+            raise CaseError(f"--client {client}: what is run is about {', '.join(clients)}")
     measured: list[Cell] = []
     for framework in wanted:
         releases = [version for client, version in arguments.client if client == framework.client]
