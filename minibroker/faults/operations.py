@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import iscoroutine
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from minibroker_protocol.messages.topics import (
 )
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_protocol.records.sequences import increment_sequence
-from minibroker_storage.disk import RefusingDisk
+from minibroker_storage.disk import RefusingDisk, StorageError, SyncFailed
 from minibroker_storage.origin import Origin
 
 if TYPE_CHECKING:
@@ -241,20 +241,30 @@ def heal_disk(
     """Undo `fail_disk` or `fill_disk`."""
     led = _one_partition(cluster, topic, partition, broker)
     if led is None:
-        _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
+        node_id = the_broker(cluster, broker)
+        _disk(cluster, node_id).refuse_writes(None)
+        if node_id in cluster.brokers:
+            _heal_logs(cluster.brokers[node_id].partitions(), _was_refused_a_write)
     else:
         # Another replica may lead since the fault.
-        _heal_logs(cluster, led.topic, led.index)
+        place = led.topic, led.index
+        replicas = [replica for replica in _replicas(cluster) if (replica.topic, replica.index) == place]
+        _heal_logs(replicas, lambda error: isinstance(error, _DiskFault) or _was_refused_a_write(error))
 
 
-def _heal_logs(cluster: Cluster, topic: str | None = None, index: int | None = None) -> None:
-    """Undo `fail_disk` of one partition, or of all. A log whose disk really failed stays offline."""
-    for broker in cluster.brokers.values():
-        for partition in broker.partitions():
-            if topic is not None and (partition.topic, partition.index) != (topic, index):
-                continue
-            if partition.is_open and isinstance(partition.log.offline, _DiskFault):
-                partition.log.offline = None
+def _replicas(cluster: Cluster) -> Iterator[Partition]:
+    return (replica for broker in cluster.brokers.values() for replica in broker.partitions())
+
+
+def _heal_logs(partitions: Iterable[Partition], undone: Callable[[ApiError], bool]) -> None:
+    for partition in partitions:
+        if partition.is_open and partition.log.offline is not None and undone(partition.log.offline):
+            partition.log.offline = None
+
+
+def _was_refused_a_write(error: ApiError) -> bool:
+    """What a failed sync, or a change that was left half-done, put offline stays so until a restart."""
+    return isinstance(error.__cause__, StorageError) and not isinstance(error.__cause__, SyncFailed)
 
 
 def failed_disks(cluster: Cluster) -> list[int]:
@@ -435,7 +445,7 @@ async def restore(cluster: Cluster) -> None:
         cluster.mend_link(end, other)
     for node_id in failed_disks(cluster):
         heal_disk(cluster, broker=node_id)
-    _heal_logs(cluster)
+    _heal_logs(_replicas(cluster), lambda error: isinstance(error, _DiskFault))
     for node_id in cluster.paused_brokers:
         cluster.resume_broker(node_id)
     for node in cluster.nodes:

@@ -422,7 +422,7 @@ class PartitionLog:
             with storage_errors():
                 yield
         except ApiError as error:
-            self.offline = error
+            self.offline = ApiError(error.code, error.message)  # without its cause: a later write does not mend it
             raise
 
     @contextlib.contextmanager

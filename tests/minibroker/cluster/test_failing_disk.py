@@ -11,9 +11,9 @@ from many_brokers import ManyBrokers
 from minibroker.faults import operations
 from minibroker.kernel.deferred import spawn
 from minibroker_lab.simulation.faulty_disk import FaultyDisk
-from minibroker_protocol.errors import ApiError
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
-from minibroker_storage.disk import StorageError
+from minibroker_storage.disk import StorageError, SyncFailed
 
 
 def refusing(call: str, ending: str = "") -> Callable[[str, str], StorageError | None]:
@@ -166,4 +166,31 @@ def test_the_failed_disk_of_one_partition_is_mended_where_it_failed(way: str) ->
     brokers.produce("t", b"two")
     brokers.settle(2000)
     assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
+    brokers.stop()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_that_was_refused_a_write_takes_them_again_once_the_disk_is_healed(whole: bool) -> None:
+    """It became the leader while its disk was full, and could not note its epoch."""
+    brokers = ManyBrokers(2)
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"one")
+    brokers.settle(500)
+    operations.fill_disk(brokers.cluster, broker=2)
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.settle(500)
+    log = brokers.partition(2, "t").log
+    assert (brokers.leader("t"), log.offline is None) == (2, False)
+    operations.heal_disk(brokers.cluster, broker=2)
+    assert log.offline is None
+    if not whole:  # a failed sync stays
+        log.offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+        log.offline.__cause__ = SyncFailed(errno.EIO, "input/output error", "t-0")
+        operations.heal_disk(brokers.cluster, broker=2)
+        operations.heal_disk(brokers.cluster, topic="t", partition=0)
+        assert log.offline is not None
+    else:
+        brokers.produce("t", b"two")
+        brokers.settle(2000)
+        assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
     brokers.stop()
