@@ -205,6 +205,29 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     assert "2026-11-27 to 2026-11-28" in page
 
 
+def test_what_only_another_cluster_showed_is_on_the_page() -> None:
+    def measured(failure: str, broker: str, *said: str) -> Cell:
+        verdicts = [Verdict(word, "" if word == "held" else f"why {word}") for word in said]
+        return cell(("mini", "1.0", failure, broker), "2026-11-27", verdicts)
+
+    mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0",), folder=Path("mini"))
+    cells = [
+        measured("timeout", KAFKA, "held", "lost"),
+        measured("timeout", HERE, "held", "held"),
+        measured("oversized", KAFKA, "no verdict", "torn"),
+        measured("oversized", HERE, "torn"),
+        measured("none", KAFKA, "doubled"),
+        measured("crash", KAFKA, "held"),
+    ]
+    own = "* Mini 1.0, "
+    assert [line.removeprefix(own) for line in as_markdown([mini], cells).splitlines() if line.startswith(own)] == [
+        "transaction timeout, lost, on Kafka 4.4.0 only: held 1 of 2, lost 1 of 2, `why lost`. Here: held 2 of 2.",
+        "record too large, no verdict, on Kafka 4.4.0 only: no verdict 1 of 2, torn 1 of 2. Here: torn 1 of 1.",
+        "record too large, torn: `why torn`. Kafka 4.4.0: no verdict 1 of 2, torn 1 of 2, `why torn`.",
+        "no failure, doubled, on Kafka 4.4.0 only: doubled 1 of 1, `why doubled`. Here: not run.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

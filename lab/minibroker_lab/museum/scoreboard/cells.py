@@ -89,10 +89,17 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
     titles_of = {framework.name: framework.title for framework in frameworks}
     clusters = sorted({cell.broker for cell in cells} - {HERE}) or [KAFKA]
     for cell in cells:
-        for said, why in cell.why.items() if cell.broker == HERE else ():
-            what = f"{titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}, {said}"
-            there = [f"{name}: {_elsewhere(known.get((*cell.at[:3], name)), said)}." for name in clusters]
-            lines.append(f"* {what}: {_code(why)}. {' '.join(there)}")
+        title = f"{titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}"
+        if cell.broker == HERE:
+            for said, why in cell.why.items():
+                there = [f"{name}: {_elsewhere(known.get((*cell.at[:3], name)), said)}." for name in clusters]
+                lines.append(f"* {title}, {said}: {_code(why)}. {' '.join(there)}")
+            continue
+        here = known.get((*cell.at[:3], HERE))
+        for said in cell.verdicts:
+            if said != HELD and (here is None or said not in here.verdicts):
+                rate = NOT_RUN if here is None else here.text
+                lines.append(f"* {title}, {said}, on {cell.broker} only: {_elsewhere(cell, said)}. Here: {rate}.")
     lines += ["", "| framework | what its documentation promises | measured |", "|---|---|---|"]
     for framework in frameworks:
         dates = sorted({cell.date for cell in cells if cell.framework == framework.name})
