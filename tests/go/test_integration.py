@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from broker import installed_command, project_program
 from samples_of_pages import INTEGRATIONS, sample
-from toolchain import Unavailable, go_with_libraries
+from toolchain import Unavailable, go_with_libraries, tool
 
 pytestmark = pytest.mark.go
 
@@ -42,6 +42,15 @@ def test_the_test_on_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--- PASS: TestALostCommitReplyCommitsOnce" in done.stdout
     assert "minibroker:" not in done.stdout + done.stderr
+
+
+def test_it_needs_no_newer_go_than_its_module_says() -> None:
+    try:
+        go = tool("go")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    vetted = subprocess.run([go, "vet", "."], cwd=PACKAGE, capture_output=True, text=True, timeout=400)
+    assert vetted.returncode == 0, vetted.stderr
 
 
 FAILS = """package app
