@@ -498,9 +498,6 @@ def _when_replicated(
                 continue
             try:
                 replicated.result()
-                if for_all:
-                    assert entry.partition is not None
-                    entry.partition.check_still_enough_replicas()
             except ApiError as error:
                 _refuse(ctx.broker, entry, error)
         return _respond(ctx, request, entries)

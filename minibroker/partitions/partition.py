@@ -254,15 +254,6 @@ class Partition:
         if in_sync is not None and len(in_sync.isr) < self.min_insync_replicas:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {len(in_sync.isr)} in-sync replicas")
 
-    def check_still_enough_replicas(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS_AFTER_APPEND when the in-sync set shrank under what is replicated now."""
-        in_sync = self.in_sync
-        # The maximal set: its replicas are those that the high watermark waited for (checkEnoughReplicasReachOffset).
-        if in_sync is not None and len(in_sync.maximal) < self.min_insync_replicas:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self} has {len(in_sync.maximal)} in-sync replicas"
-            )
-
     def _advance_high_watermark(self, log: PartitionLog) -> None:
         in_sync = self.in_sync
         flush = self._flush

@@ -359,6 +359,31 @@ def test_an_answer_below_min_insync_replicas(answer: str) -> None:
     story.brokers.stop()
 
 
+def test_a_set_that_shrinks_after_its_partition_was_replicated_refuses_nothing() -> None:
+    """Each partition of a request is looked at once, when its high watermark gets there: DelayedProduce.tryComplete
+    passes over those that are done while others wait."""
+    brokers = ManyBrokers(3, {"min.insync.replicas": "2"})
+    brokers.create(T, [[1, 2], [1, 3]])
+    brokers.settle(1000)
+    batch = build_batch([Record(0, brokers.clock.now_ms(), None, b"v")])
+    request = brokers.produce_request(T, batch)
+    (topic,) = request.topic_data
+    topic.partition_data += brokers.produce_request(T, batch, index=1).topic_data[0].partition_data
+    brokers.cluster.cut_link(1, 3)
+    pending = brokers.send(1, request, 9)
+    brokers.settle(50)
+    brokers.cluster.kill_broker(2)
+    brokers.settle(50)
+    partitions = [brokers.partition(1, T, index) for index in (0, 1)]
+    assert [(set(each.isr), each.high_watermark) for each in partitions] == [({1}, 1), ({1, 3}, 0)]
+    assert not pending.done
+    brokers.cluster.mend_link(1, 3)
+    brokers.settle(500)
+    (answered,) = pending.result().responses
+    assert [each.error_code for each in answered.partition_responses] == [ErrorCode.NONE, ErrorCode.NONE]
+    brokers.stop()
+
+
 # -- what waits for another node: the transaction coordinator that verifies a write, or the controller -----------------
 
 REMOTE = {

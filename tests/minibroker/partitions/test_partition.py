@@ -54,26 +54,17 @@ def test_the_high_watermark_never_goes_back() -> None:
     assert story.partition.high_watermark == 10
 
 
-@pytest.mark.parametrize(("isr", "refused"), [((1, 2), False), ((1,), True)])
-def test_min_insync_replicas_before_and_after_the_append(isr: tuple[int, ...], refused: bool) -> None:
-    partition = OnePartition(isr=isr).partition
-    for check, expected in (
-        (partition.check_min_insync_replicas, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (partition.check_still_enough_replicas, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
-    ):
-        if not refused:
-            check()
-            continue
-        with pytest.raises(ApiError) as caught:
-            check()
-        assert caught.value.code == expected
+def test_min_insync_replicas_before_the_append() -> None:
+    OnePartition(isr=(1, 2)).partition.check_min_insync_replicas()
+    with pytest.raises(ApiError) as caught:
+        OnePartition(isr=(1,)).partition.check_min_insync_replicas()
+    assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_who_is_proposed_counts_after_the_append_but_not_before_it() -> None:
+def test_who_is_proposed_does_not_count_before_the_append() -> None:
     story = OnePartition(isr=(1,))
     story.fetch(b2=0)
     assert story.rules.proposed == [{1, 2}]
-    story.partition.check_still_enough_replicas()
     with pytest.raises(ApiError, match="1 in-sync replicas"):
         story.partition.check_min_insync_replicas()
 
@@ -81,7 +72,6 @@ def test_who_is_proposed_counts_after_the_append_but_not_before_it() -> None:
 def test_a_single_replica_needs_no_other_whatever_the_minimum() -> None:
     story = OnePartition(replicas=(1,), isr=(1,))
     story.partition.check_min_insync_replicas()
-    story.partition.check_still_enough_replicas()
     story.write()
     assert (story.partition.min_insync_replicas, story.partition.high_watermark) == (1, 10)
 
