@@ -7,20 +7,24 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from faulty import FaultyCluster
 
 from minibroker import Minibroker
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import Security
 from minibroker.kernel.addresses import parse_address
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker.trace.pcapng import PcapngWriter
-from minibroker.trace.recorder import line_of
+from minibroker.trace.recorder import Recorder, line_of
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
+from minibroker_protocol.messages.metadata import MetadataRequest
+from minibroker_protocol.messages.sasl import SaslAuthenticateResponse
 
 PASSWORD = "correct-horse-battery"
 TOKEN = "open-sesame-open"
@@ -102,6 +106,26 @@ def test_a_secret_setting_is_told_neither_as_field_nor_as_bytes(name: str, befor
     cluster.stop()
     assert exchange["request_frame"] is None
     assert PASSWORD not in json.dumps(exchange)
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["kept", "converted at once"])
+def test_the_bytes_of_an_answer_with_a_secret_are_not_told(size: int) -> None:
+    context = SimpleNamespace(
+        broker=SimpleNamespace(node_id=1), connection=ConnectionInfo(), client_id="c", keeps_records=False,
+        hear_refusals=lambda _: None,
+    )  # fmt: skip
+    tapped = SimpleNamespace(
+        context=context, api=SimpleNamespace(name="SaslAuthenticate"), version=2, correlation_id=1, size=4, frame=b"f",
+        request=MetadataRequest(topics=[]),
+    )  # fmt: skip
+    recorder = Recorder()
+    recorder.keep_bytes = True
+    recorded = recorder.begin(tapped, 0)  # type: ignore[arg-type]
+    answer = SaslAuthenticateResponse(auth_bytes=PASSWORD.encode().ljust(size))
+    recorded.answered(answer, size)
+    recorder.end(recorded, [b"size", answer.encode(2)])
+    told = json.dumps({**recorded.to_json(), **recorded.frames()}).encode()
+    assert [form for form in forms(PASSWORD.encode()) if form in told] == []
 
 
 def test_the_token_is_in_no_answer_no_log_and_no_picture_of_the_options(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,6 +114,7 @@ def test_gaps_in_offsets_are_reported_and_kept() -> None:
     assert header.last_offset == 17
     assert decode_records(data, 0, header) == records
     assert not validate_records(records_payload(data, 0, header), header).consecutive
+    assert parse_header(build_batch(records, base_offset=10, keep_offsets=True)).last_offset == 13
 
 
 def test_offsets_that_do_not_rise_are_reported() -> None:
