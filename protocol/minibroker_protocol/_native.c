@@ -59,7 +59,7 @@ static Bytes record(Bytes p, Bytes end, Py_ssize_t index, int64_t *delta, int64_
 static PyObject *run(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer data;
-    Py_ssize_t at, index, limit, records = 0, best_index = 0, size = 0;
+    Py_ssize_t at, index, limit, records = 0, size = 0;
     long long low, high;
     int alike, null_keys = 0;
     int64_t best = 0;
@@ -74,16 +74,14 @@ static PyObject *run(PyObject *Py_UNUSED(module), PyObject *args)
                 break;
             if (records == 0)
                 null_keys = key < 0;
-            if (records == 0 || delta > best) {
+            if (records == 0 || delta > best)
                 best = delta;
-                best_index = records;
-            }
             p = next;
         }
         size = p - start;
     }
     PyBuffer_Release(&data);
-    return Py_BuildValue("nnLnO", records, size, (long long)best, best_index, null_keys ? Py_True : Py_False);
+    return Py_BuildValue("nnLO", records, size, (long long)best, null_keys ? Py_True : Py_False);
 }
 
 static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};

@@ -33,13 +33,12 @@ _EVEN = bytes(range(0x80, 0x100, 2))
 class Run(NamedTuple):
     """`records` records, of `size` bytes together, that add up and whose offset deltas go on by one.
 
-    delta: their largest timestamp delta, and `delta_index` how many of them come before the first that has it.
+    delta: their largest timestamp delta.
     """
 
     records: int
     size: int
     delta: int
-    delta_index: int
     null_keys: bool
 
 
@@ -85,9 +84,9 @@ def equal_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: in
     if not counts_up(data, p + shape.offset_at, width, size, index, count):
         return None
     largest = largest_delta(data, p + shape.timestamp_at, shape.offset_at - shape.timestamp_at, size, count, low)
-    if largest is None or largest[0] > high:
+    if largest is None or largest > high:
         return None
-    return Run(count, count * size, *largest, shape.null_key)
+    return Run(count, count * size, largest, shape.null_key)
 
 
 def _shape(data: bytes, start: int, index: int) -> _Shape | None:
@@ -150,8 +149,8 @@ def counts_up(data: bytes, at: int, width: int, size: int, index: int, count: in
     return width == 3 and second == _MIDDLE[i : i + count] and third == third[:1] * count
 
 
-def largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: int) -> tuple[int, int] | None:
-    """The largest of the timestamp deltas of `width` bytes at `at`, and the first index that has it.
+def largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: int) -> int | None:
+    """The largest of the timestamp deltas of `width` bytes at `at`.
 
     None when they are not all of that width, one may be below `low`, or they are longer and differ.
     """
@@ -159,13 +158,13 @@ def largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: 
     columns = [data[k : k + span : size] for k in range(at, at + width)]
     if all(column == column[:1] * count for column in columns):
         delta, _ = varlong(data, at)
-        return (delta, 0) if delta >= low else None
+        return delta if delta >= low else None
     first = columns[0]
     if width == 1:
         if low > -64 or not first.isascii():
             return None
         byte = _last_of(first, _ZIG_ZAG)
-        return (byte >> 1) ^ -(byte & 1), first.index(byte)
+        return (byte >> 1) ^ -(byte & 1)
     if width == 2:
         second = columns[1]
         if low > 0 or first.translate(None, _EVEN) or not second.isascii():
@@ -177,12 +176,7 @@ def largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: 
             wanted = bytes(byte) + b"\1" + bytes(0xFF - byte)
             with_it = bytes(compress(with_it, second[begin:end].translate(wanted)))
         low_byte = _last_of(with_it, _EVEN)
-        delta = (low_byte & 0x7F) >> 1 | byte << 6
-        index = begin - 1
-        while True:
-            index = first.index(low_byte, index + 1)
-            if second[index] == byte:
-                return delta, index
+        return (low_byte & 0x7F) >> 1 | byte << 6
     return None
 
 

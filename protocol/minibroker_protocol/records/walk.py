@@ -90,17 +90,16 @@ class NegativeTimestamp(Malformed):
 class Walk:
     """What a strict walk found.
 
-    max_timestamp: largest record timestamp (ms, -1 none); max_timestamp_index: index of the first record that has it.
+    max_timestamp: largest record timestamp (ms, -1 none).
     consecutive: whether offset deltas are 0, 1, 2, ...
     null_keys: indexes of records without a key (when asked for); bad_timestamps: indexes of records whose timestamp
     is set and out of bounds, with it. ended_early: one of the two has MOST_FAULTS, and the rest was not looked at.
     """
 
-    __slots__ = ("bad_timestamps", "consecutive", "ended_early", "max_timestamp", "max_timestamp_index", "null_keys")
+    __slots__ = ("bad_timestamps", "consecutive", "ended_early", "max_timestamp", "null_keys")
 
     def __init__(self) -> None:
         self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_index = 0
         self.consecutive = True
         self.ended_early = False
         self.null_keys: list[int] = []
@@ -191,7 +190,6 @@ def validate_records(
     elif count > 0:
         latest = base + walking.best
         walk.max_timestamp = latest if 0 <= latest < _LATEST else as_int64(latest)
-        walk.max_timestamp_index = walking.best_index
     return walk
 
 
@@ -236,8 +234,7 @@ class _Walking:
         self.walk = Walk()
         self.null_keys = self.walk.null_keys if want_keys else None
         self.position = self.index = 0
-        self.best = -INT64  # the largest timestamp delta so far, and the first record that has it
-        self.best_index = 0
+        self.best = -INT64  # the largest timestamp delta so far
 
     def in_runs(self, limit: int) -> None:
         """Go on to record number `limit`, over many records at once where they are laid out alike."""
@@ -251,8 +248,7 @@ class _Walking:
                 self.pace(self.index - index)
                 longest, pause = _FIRST_RUN, min(pause * 2, _MOST_BETWEEN_TRIES)
                 continue
-            if run.delta > self.best:
-                self.best, self.best_index = run.delta, index + run.delta_index
+            self.best = max(self.best, run.delta)
             if run.null_keys and self.null_keys is not None:
                 self.null_keys += range(index, index + run.records)
             self.index = index + run.records
@@ -279,7 +275,7 @@ class _Walking:
     def one_by_one(self, limit: int) -> None:
         """Walk record by record up to number `limit`."""
         data, p, low, high, null_keys = self.data, self.position, self.low, self.high, self.null_keys
-        best, best_index = self.best, self.best_index
+        best = self.best
         one_byte, longer, end = _ONE_BYTE, _LONGER, len(data)
         i = start = self.index
         try:
@@ -305,7 +301,7 @@ class _Walking:
                 else:
                     n, p = varlong(data, p)
                 if n > best:
-                    best, best_index = n, i
+                    best = n
                 if (n < low or n > high) and self.base + n != NO_TIMESTAMP:
                     self.walk.bad_timestamps.append((i, as_int64(self.base + n)))
                 n = one_byte[data[p]]
@@ -347,7 +343,7 @@ class _Walking:
                     raise _wrong_end(i, stop, p)
         except IndexError:
             raise _premature_end(i, self.count) from None
-        self.index, self.position, self.best, self.best_index = limit, p, best, best_index
+        self.index, self.position, self.best = limit, p, best
 
 
 def _skip_headers(data: bytes, p: int, stop: int, index: int, pace: Pace) -> int:
