@@ -107,6 +107,11 @@ class LogFiles:
                 segment.save_indexes(sync=True)
             elif segment.base_offset < end:
                 segment.flush()
+        # Before the recovery point gets there (UnifiedLog.flushProducerStateSnapshot).
+        for offset in self.snapshots.unsynced(end):
+            if self.ended:
+                return
+            self.snapshots.sync(offset)
         if self.ended:
             return
         if self._epochs_unsynced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from minibroker_storage import indexes
-from minibroker_storage.disk import Disk, join, sync_file
+from minibroker_storage.disk import Disk, StorageError, join, sync_file
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.producer_snapshot import REMEMBERED_SUFFIX, SNAPSHOT_SUFFIX
 from minibroker_storage.producer_state import ProducerStateManager
@@ -21,7 +21,7 @@ class SnapshotFiles:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.dir = directory
-        self._unsynced = -1  # offset of the newest snapshot until its content is safe
+        self._unsynced: set[int] = set()
         names = disk.list(directory)
         self.offsets = sorted(
             int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal()
@@ -46,11 +46,26 @@ class SnapshotFiles:
                 if content is not None:
                     self._disk.write_atomic(path, content, sync=False)
             self.offsets.append(offset)
-            self._unsynced = offset
-        if sync and offset == self._unsynced:
-            for path in filter(self._disk.exists, paths):
+            self._unsynced.add(offset)
+        if sync:
+            for unsynced in self.unsynced(offset):
+                self.sync(unsynced)
+
+    def unsynced(self, end: int) -> list[int]:
+        """Offsets, up to `end`, of those whose content a power loss may still take."""
+        return [offset for offset in sorted(self._unsynced) if offset <= end]
+
+    def sync(self, offset: int) -> None:
+        """Makes the content of one survive a power loss. Another thread may remove it meanwhile, and take it again.
+        Raises StorageError."""
+        self._unsynced.discard(offset)
+        try:
+            for path in filter(self._disk.exists, (self._path(offset, REMEMBERED_SUFFIX), self._path(offset))):
                 sync_file(self._disk, path)
-            self._unsynced = -1
+        except StorageError:
+            if offset in self.offsets:
+                self._unsynced.add(offset)
+                raise
 
     def load_latest(self, producers: ProducerStateManager, beginning: int, now_ms: int, warn: Warn) -> None:
         """Loads the newest readable snapshot into the manager; malformed ones are removed with a warning. Without any
@@ -70,6 +85,7 @@ class SnapshotFiles:
     def remove(self, offset: int) -> None:
         for suffix in (SNAPSHOT_SUFFIX, REMEMBERED_SUFFIX):
             indexes.remove(self._disk, self._path(offset, suffix))
+        self._unsynced.discard(offset)
         self.offsets.remove(offset)
 
     def remove_where(self, doomed: Callable[[int], bool]) -> None:

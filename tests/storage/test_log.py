@@ -694,6 +694,24 @@ def test_a_roll_waits_for_no_sync() -> None:
     assert not [line for line in disk.history if " sync " in line]
 
 
+def test_snapshots_below_the_recovery_point_outlast_a_power_loss() -> None:
+    """Of two rolls before one flush too: `check` calls a broken one a fault there."""
+    disk = FaultyDisk()
+    log = open_log(disk)
+    for sequence in range(3):
+        append(log, batch(b"x", pid=1, seq=sequence))
+        log.roll(NOW)
+    names = [f"t-0/{offset:020d}.snapshot" for offset in (1, 2, 3)]
+    log.flush(2)
+    after = disk.after_power_loss()
+    assert [after.read_bytes(name) == disk.read_bytes(name) for name in names if after.exists(name)] == [
+        True,
+        True,
+        False,
+    ]
+    assert log.recovery_point == 2
+
+
 def test_sealed_segments_are_flushed_without_the_active_one(disk: MemoryDisk) -> None:
     log = open_log(disk, config=SMALL)
     for _ in range(6):
