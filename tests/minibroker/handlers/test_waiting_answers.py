@@ -144,7 +144,7 @@ def _join(_: Story) -> m.JoinGroupRequest:
     )
 
 
-def _sync(story: Story) -> Request:
+def _sync(story: Story) -> m.SyncGroupRequest:
     """Of a new member that leads its group."""
     member_id = story.call(GROUPS, _join(story), 5).member_id
     kind = m.SyncGroupRequest
@@ -462,6 +462,33 @@ def test_an_answer_that_waits_for_another_node(answer: str) -> None:
         story.brokers.settle(100)
         assert waiting.code(pending.result()) == code, event
         story.brokers.stop()
+
+
+def test_an_offset_whose_coordinator_moved_away_and_leads_again() -> None:
+    """The group is asked as it is after that: the member has left it, elsewhere."""
+    story = Story()
+    node = story.brokers.leader(GROUPS)
+    other, third = _near(node), _far(node)
+    story.brokers.cluster.move_leader(TRANSACTIONS, 0, other)
+    story.brokers.settle(50)
+    waiting, member = REMOTE["TxnOffsetCommit"], _sync(story)
+    assert story.call(GROUPS, member, 3).error_code == ErrorCode.NONE
+    request: Any = waiting.request(story)
+    request.group_id, request.member_id, request.generation_id_or_member_epoch = "j", member.member_id, 1
+    story.brokers.cluster.cut_link(node, other)
+    pending = story.send(GROUPS, request, waiting.version)
+    story.brokers.settle(50)
+    story.brokers.cluster.move_leader(GROUPS, 0, third)
+    story.brokers.settle(500)
+    leaving = m.LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id="i")
+    assert story.call(GROUPS, m.LeaveGroupRequest(group_id="j", members=[leaving]), 3).error_code == ErrorCode.NONE
+    story.brokers.cluster.move_leader(GROUPS, 0, node)
+    story.brokers.settle(500)
+    assert not pending.done
+    story.brokers.cluster.mend_link(node, other)
+    story.brokers.settle(500)
+    assert waiting.code(pending.result()) == ErrorCode.UNKNOWN_MEMBER_ID
+    story.brokers.stop()
 
 
 def _create_by_metadata(story: Story) -> Request:

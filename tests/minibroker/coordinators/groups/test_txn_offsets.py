@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from group_client import GroupClient
@@ -13,6 +14,7 @@ from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
+from minibroker_storage.producer_state import ProducerStateManager
 
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -229,6 +231,32 @@ def test_a_refused_member_leaves_the_partition_in_the_transaction(client: GroupC
     ).transaction_states[0]
     assert described.transaction_state == "Ongoing"
     assert [topic.topic for topic in described.topics] == ["__consumer_offsets"]
+
+
+def test_the_verification_of_each_commit_ends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused by the group, refused by the transaction's coordinator, or written: a guard that stays would let a late
+    batch pass."""
+    guards: list[object] = []
+    ended: list[object] = []
+    start, end = ProducerStateManager.start_verification, ProducerStateManager.end_verification
+
+    def starts(self: ProducerStateManager, *arguments: Any) -> Any:
+        guards.append(start(self, *arguments))
+        return guards[-1]
+
+    def ends(self: ProducerStateManager, *arguments: Any) -> None:
+        ended.append(arguments[-1])
+        end(self, *arguments)
+
+    monkeypatch.setattr(ProducerStateManager, "start_verification", starts)
+    monkeypatch.setattr(ProducerStateManager, "end_verification", ends)
+    client.stable()
+    producer = client.producer()
+    assert client.commit_in_txn(producer, {T0: 1}) == [ErrorCode.INVALID_TXN_STATE]
+    assert client.add_offsets(producer) == NONE
+    assert client.commit_in_txn(producer, {T0: 1}, "stranger", 1) == [UNKNOWN]
+    assert client.commit_in_txn(producer, {T0: 1}) == [NONE]
+    assert (len(guards), ended, None in guards) == (3, guards, False)
 
 
 # -- the transaction coordinator's word (KIP-890) ----------------------------------------------------------------------
