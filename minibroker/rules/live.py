@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from minibroker.rules import rows as r
+from minibroker.rules.catalogue import ERROR
 from minibroker.rules.file_rules import LogRows, is_log_row
 from minibroker.rules.log_rules import LogState, group_rows, judge_log
 from minibroker.rules.moments import APART_MS, CLOCKS_MS, Moments, newest_ms
@@ -31,12 +32,23 @@ from minibroker.rules.txn_rules import (
 FORGOTTEN_MS = 7 * 86_400_000
 """Kafka forgets an idle transactional id after so long, and an idle producer after a day."""
 
-Identity: TypeAlias = tuple[str, r.Log, int, int]
-"""Of a finding: rule, log, producer id and first offset."""
+
+class Identity(NamedTuple):
+    """By what findings are told apart. `producer_epoch`: of an error without an offset, else NONE."""
+
+    rule: str
+    severity: str
+    log: r.Log
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
 
 
 def identity(finding: r.Finding) -> Identity:
-    return finding.rule, finding.log, finding.producer_id, finding.first_offset
+    # A notice without an offset is about all epochs up to its own, which rises.
+    by_epoch = finding.first_offset < 0 and finding.severity == ERROR
+    epoch = finding.producer_epoch if by_epoch else r.NONE
+    return Identity(finding.rule, finding.severity, finding.log, finding.producer_id, epoch, finding.first_offset)
 
 
 @dataclass(slots=True)
@@ -202,7 +214,7 @@ class LiveJudge:
         self.members = [row for row in self.members if row.log not in logs]
         self.lasting = {key: finding for key, finding in self.lasting.items() if finding.log not in logs}
         self.passing = [finding for finding in self.passing if finding.log not in logs]
-        self.reported = {key for key in self.reported if key[1] not in logs or key in known_findings}
+        self.reported = {key for key in self.reported if key.log not in logs or key in known_findings}
         self.fallen = {place for place in self.fallen if place[0] not in logs}
 
     def _leave_holes(self) -> None:

@@ -121,7 +121,7 @@ class FollowingAudit:
         said += ["notice: all logs are judged anew with it"] if everything else []
         said += [f"notice: {log} is not in the cluster any more; it is not judged" for log in sorted(deleted)]
         with uninterrupted():
-            known_findings = {key for key in self._judge.reported if key[1] not in anew} if everything else ()
+            known_findings = {key for key in self._judge.reported if key.log not in anew} if everything else ()
             forgotten = {*self._judge.logs} if everything else {*anew, *deleted}
             self._judge.forget(forgotten, known_findings=known_findings)
             for log in forgotten:

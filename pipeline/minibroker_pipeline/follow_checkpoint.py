@@ -13,7 +13,7 @@ from typing import Any
 
 from minibroker.client.topics import Position
 from minibroker.rules import rows as r
-from minibroker.rules.live import LiveJudge, LiveLog
+from minibroker.rules.live import Identity, LiveJudge, LiveLog
 from minibroker.rules.log_rules import LogState, Producer
 from minibroker_pipeline.topics import Seen
 from minibroker_storage.private_files import replace_private
@@ -44,6 +44,7 @@ def save(
         "members": judge.members,
         "newest_ms": judge.newest_ms,
         "lasting": [*judge.lasting.values()],
+        "passing": judge.passing,
         "reported": sorted(judge.reported),
         "fallen": sorted(judge.fallen),
     }
@@ -93,7 +94,8 @@ def _fill(judge: LiveJudge, kept: dict[str, Any]) -> tuple[dict[r.Log, Seen], li
     judge.members = _rows(r.GroupMember, kept["members"])
     judge.newest_ms = kept["newest_ms"]
     judge.keep(_rows(r.Finding, kept["lasting"]))
-    judge.reported = {(rule, r.Log(*log), producer, offset) for rule, log, producer, offset in kept["reported"]}
+    judge.passing = _rows(r.Finding, kept["passing"])
+    judge.reported = {Identity(rule, severity, r.Log(*log), *rest) for rule, severity, log, *rest in kept["reported"]}
     judge.fallen = {(r.Log(*log), group, topic, partition) for log, group, topic, partition in kept["fallen"]}
     seen = {
         r.Log(*log): Seen(None if topic_id is None else bytes.fromhex(topic_id), Position(*position))

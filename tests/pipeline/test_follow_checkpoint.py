@@ -38,6 +38,7 @@ def test_started_again_after_each_round(fault: str, tmp_path: Path) -> None:
         started = LiveJudge()
         assert follow_checkpoint.load(path, started, chosen) == ({}, [])
         assert started.kept == judge.kept
+        assert started.present == judge.present
         return started
 
     cluster = rows_of(1, fault, 300)

@@ -221,8 +221,8 @@ def test_kafka_that_works_while_it_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("as_of", "rules"), [([], []), (["--as-of", "{later}"], ["hanging-transaction"])])
-def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str]) -> None:
-    """In a rehearsal whose clock is an hour ahead a transaction of a minute is late."""
+def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str], tmp_path: Path) -> None:
+    """In a rehearsal whose clock is an hour ahead a transaction of a minute is late; a new start knows of it."""
     with Minibroker(ephemeral=True, topics={"t": 1}, config=CONFIG) as broker:
         client = TransactionalClient(broker.bootstrap_servers)
         producer = client.init_producer_id("open", 60_000, transaction_version=BUMPS_EPOCH)
@@ -230,9 +230,12 @@ def test_the_time_of_a_followed_cluster(as_of: list[str], rules: list[str]) -> N
         parser = argparse.ArgumentParser()
         command.add_arguments(parser)
         words = [word.format(later=broker.clock.now_ms + 3_600_000) for word in as_of]
+        words += ["--checkpoint", str(tmp_path / "checkpoint")]
         arguments = parser.parse_args(["--bootstrap", broker.bootstrap_servers, *words])
         follower = FollowingAudit(plan_of(arguments), arguments)
         assert [one.rule for one in follower.round()] == rules
+        follower.save()
+        assert FollowingAudit(plan_of(arguments), arguments).errors == len(rules)
         client.close()
 
 

@@ -6,6 +6,7 @@ import pytest
 from followed_rows import DATA, FAULTS, LOGS, OFFSETS, STATES, Cluster, at_once, facts_of, followed, rows_of, skewed
 
 from minibroker.rules import rows as r
+from minibroker.rules.catalogue import ERROR, NOTICE
 from minibroker.rules.live import FORGOTTEN_MS, LiveJudge, identity
 from minibroker.rules.log_rules import LogState, Producer
 
@@ -54,6 +55,30 @@ def test_an_idle_producer_is_forgotten_and_one_with_an_open_transaction_is_not()
     state.expire(20)
     assert [*state.producers] == [2, 3]
     assert state.expired
+
+
+def test_faults_at_one_place_are_told_apart() -> None:
+    """Markers that never came have no offset: one before the topic was made again, two after that."""
+    cluster, judge = Cluster(), LiveJudge()
+    cluster.state("a", 1, 0, "Empty", (), -1)
+    new, read = [], 0
+    for epoch, marked in enumerate(([], DATA, DATA[:1], DATA[:1])):
+        begun = cluster.now_ms + 7
+        cluster.state("a", 1, epoch, "Ongoing", [("t", 0), ("t", 1)], begun)
+        cluster.state("a", 1, epoch + 1, "PrepareCommit", [("t", 0), ("t", 1)], begun)
+        for log in marked:
+            cluster.marker(log, 1, epoch + 1, r.COMMIT)
+        cluster.state("a", 1, epoch + 1, "CompleteCommit", (), begun)
+        for fact in facts_of():
+            judge.know(fact)
+        for log in LOGS:
+            judge.take(log, [row for row in cluster.rows[read:] if row.log == log], cluster.now_ms)
+        new += judge.judge(cluster.now_ms)
+        read = len(cluster.rows)
+    of_log = [(one.severity, one.producer_epoch) for one in new if one.log == DATA[1]]
+    assert of_log == [(NOTICE, 1), (ERROR, 3), (ERROR, 4)]
+    assert {identity(one) for one in new} == at_once(cluster)
+    assert len(judge.present) == len(new)
 
 
 @pytest.mark.parametrize("left", [1, 2, 3])
