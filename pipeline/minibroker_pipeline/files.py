@@ -175,14 +175,19 @@ class FilesReader:
 
     def sizes(self, path: str) -> dict[str, int]:
         if path not in self._listed:
-            self._listed[path] = self._list(path)
+            try:
+                self._listed[path] = self._list(path)
+            except NotReadable:
+                self._listed[path] = {}
+        return self._listed[path]
+
+    def present(self, path: str) -> dict[str, int]:
+        """`sizes` of a directory that is known to be there. Raises NotReadable where it cannot be seen from here."""
+        self._listed[path] = self._list(path)
         return self._listed[path]
 
     def _list(self, path: str) -> dict[str, int]:
-        try:
-            entries = self._files.list((self._root + path).rstrip("/"))
-        except NotReadable:
-            return {}
+        entries = self._files.list((self._root + path).rstrip("/"))
         return {entry.name: DIRECTORY if entry.is_dir else entry.size for entry in entries}
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:

@@ -279,11 +279,12 @@ class _Root:
 
 
 def look_at(around: Surroundings, name: str) -> PartitionLook:
-    """Looks at the directory of a partition: one listing, `partition.metadata`, and what tells the end of its log."""
+    """Looks at the directory of a partition: one listing, `partition.metadata`, and what tells the end of its
+    log. Raises NotReadable where the directory cannot be seen, as by an executor without the data."""
     reader = FilesReader(around.files, around.root)
     place = partition_of(name)
     assert place is not None
-    sizes = {file: size for file, size in reader.sizes(name).items() if size != DIRECTORY}
+    sizes = {file: size for file, size in reader.present(name).items() if size != DIRECTORY}
     topic_id, wrong = identity_of(reader, name, sizes)
     facts = facts_of(
         Log(around.root, *place),

@@ -14,7 +14,7 @@ from planting import golden_files, write_files
 pytest.importorskip("pyarrow")
 
 from minibroker_pipeline.engine import DIRECTORIES_OF_A_TASK, spread_on
-from minibroker_pipeline.files import Files
+from minibroker_pipeline.files import Files, NotReadable
 from minibroker_pipeline.listing import PartitionLook, list_directory
 from minibroker_pipeline.planning import plan_for
 from minibroker_storage.directory import partition_of
@@ -83,6 +83,18 @@ def test_it_finds_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.Mon
     spread = list_directory(Files(path), spread=Asked(monkeypatch).spread)
     assert spread == here
     assert {"topic-id", "checkpoint"} <= {one.rule for one in here.found}
+
+
+def test_executors_that_do_not_see_the_directory(tmp_path: Path) -> None:
+    """Data on a disk of the driver alone is not taken for lost data."""
+    path = Path(directory(tmp_path / "data", 3))
+
+    def elsewhere(look: Callable[[str], PartitionLook], names: Sequence[str]) -> Iterable[PartitionLook]:
+        path.rename(tmp_path / "not-here")
+        return [look(name) for name in names]
+
+    with pytest.raises(NotReadable, match="No such file or directory"):
+        list_directory(Files(str(path)), topics=["made"], spread=elsewhere)
 
 
 class Session:
