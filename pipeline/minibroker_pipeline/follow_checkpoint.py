@@ -48,7 +48,7 @@ def save(
         "reported": sorted(judge.reported),
         "fallen": sorted(judge.fallen),
     }
-    replace_private(path, json.dumps(kept, default=_state, separators=(",", ":")), 0o600)
+    replace_private(path, json.dumps(kept, default=_state, separators=(",", ":")), 0o600, durable=True)
 
 
 def load(path: Path, judge: LiveJudge, chosen: Mapping[str, Any]) -> tuple[dict[r.Log, Seen], list[r.Finding]] | None:

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _BASE_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
@@ -130,12 +131,25 @@ def _check_output(path: str) -> None:
         rest += target.split("/")[::-1]
 
 
-def replace_private(path: Path, text: str, mode: int) -> None:
-    """Write a small file under its name in one step, into a directory of the user's. mode: its permissions."""
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+def replace_private(path: Path, text: str, mode: int, *, durable: bool = False) -> None:
+    """Write a small file under its name in one step, into a directory of the user's. mode: its permissions.
+
+    durable: also a power loss leaves the old text or the new one. Only one process may write the file, and replaces
+    what it left unfinished when it was killed.
+    """
+    if durable:
+        unfinished = str(path.with_name(f".{path.name}-unfinished"))
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        descriptor = open_private(unfinished, create=True)
+    else:
+        descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(unfinished, mode)
         os.replace(unfinished, path)
     except BaseException:

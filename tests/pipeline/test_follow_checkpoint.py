@@ -93,7 +93,10 @@ def test_a_broker_is_followed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         arguments = arguments_of(broker, path)
         (line,) = run(arguments, 2, monkeypatch)
         assert line.startswith("error: no-producer-id: t-0 offsets 0-0")
+        left_over = tmp_path / ".checkpoint-unfinished"  # by a process that was killed
+        left_over.touch()
         assert run(arguments, 2, monkeypatch) == []
+        assert not left_over.exists()
         follower = FollowingAudit(plan_of(arguments), arguments)
         assert follower.look() == []
         follower.round()

@@ -159,6 +159,42 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monk
     assert path.read_text() == "two"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_killed_process_left_is_replaced(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written often has one name while it is unfinished, and is on the disk before it is renamed."""
+    path, steps = tmp_path / "checkpoint", []
+    replace, sync = os.replace, os.fsync
+
+    def renamed(old: str, new: Path) -> None:
+        steps.append("rename")
+        if fails:
+            raise OSError(28, "no room", str(new))
+        replace(old, new)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(descriptor: int) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", killed)
+        patched.setattr(os, "unlink", lambda name: None)  # a killed process does not tidy up
+        with pytest.raises(Killed):
+            replace_private(path, "one", 0o600, durable=True)
+    assert len([*tmp_path.iterdir()]) == 1
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", renamed)
+    if fails:
+        with pytest.raises(OSError, match="no room"):
+            replace_private(path, "two", 0o600, durable=True)
+        assert [*tmp_path.iterdir()] == []
+    else:
+        replace_private(path, "two", 0o600, durable=True)
+        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("checkpoint", "two")]
+    assert steps == ["sync", "rename"]
+
+
 def test_temporary_and_cache_directories_have_one_place() -> None:
     """Names in a temporary or cache directory are made by the modules that check owners, or by mkdtemp and mkstemp."""
     named = ("gettempdir", "mktemp", "XDG_CACHE_HOME", '".cache"', '"/tmp')
