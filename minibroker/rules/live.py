@@ -116,13 +116,14 @@ class LiveJudge:
     def _judge_log(self, known: LiveLog, rows: LogRows, now_ms: int) -> None:
         known.holed = known.holed or _holed(rows.spans, known.end_offset)
         known.spans = merge_spans([*known.spans, *rows.spans], known.facts)
-        known.faults += rows.faults
+        faults = *known.faults, *rows.faults
+        known.faults += [fault for fault in rows.faults if not fault.readable]
         if rows.starts:
             start = max(row.offset for row in rows.starts)
             known.facts = known.facts._replace(start_offset=start, first_offset=start)
             known.spans = [span for span in known.spans if span.end_offset > start]
             known.ended = [txn for txn in known.ended if txn.marker_offset >= start]
-        rows = rows._replace(spans=tuple(known.spans), faults=tuple(known.faults))
+        rows = rows._replace(spans=tuple(known.spans), faults=faults)
         verdict = judge_log(rows, as_of_ms=now_ms, state=known.state)
         known.opened = [txn for txn in verdict.transactions if txn.marker_offset < 0]
         ended = [txn for txn in verdict.transactions if txn.marker_offset >= 0]

@@ -55,14 +55,12 @@ def load(path: Path, judge: LiveJudge, chosen: Mapping[str, Any]) -> tuple[dict[
     """What was seen, and what is not printed yet; None without a file. Fills a new judge. Raises OSError, and
     ValueError for a file of other options or none of this format."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    try:
-        kept = json.loads(text)
+        kept = json.loads(path.read_text(encoding="utf-8"))
         written = kept["format"], kept["chosen"]
         if written == (FORMAT, chosen):
             return _fill(judge, kept)
+    except FileNotFoundError:
+        return None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise ValueError(f"--checkpoint {path}: not a checkpoint of an audit, or a damaged one") from None
     if written[0] != FORMAT:

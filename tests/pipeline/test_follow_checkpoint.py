@@ -208,8 +208,8 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFi
         assert "written with other options (--topic); give another file" in refused(
             [*followed_u, "--topic", "u"], capsys
         )
-        for damaged in ("", "[]", whole[:-20], whole.replace('"reported"', '"repotred"')):
-            path.write_text(damaged)
+        for damaged in ("", "[]", "\udcff", whole[:-20], whole.replace('"reported"', '"repotred"')):
+            path.write_bytes(damaged.encode("utf-8", "surrogateescape"))
             assert "not a checkpoint of an audit, or a damaged one" in refused([*followed_u, "--topic", "t"], capsys)
         path.write_text(whole.replace('"format":1', '"format":2'))
         assert "of format 2, this release reads 1" in refused([*followed_u, "--topic", "t"], capsys)

@@ -131,6 +131,23 @@ def test_offsets_that_compaction_took_before_they_were_read() -> None:
         assert [one for one in judge.judge(cluster.now_ms) if one.rule != "offset-end"] == []
 
 
+def test_faults_of_readable_batches_are_not_kept() -> None:
+    """Each is told once. What could not be read is kept: it excuses a hole."""
+    judge, kept, new = LiveJudge(), [], []
+    judge.know(r.LogFacts(DATA[0], indexed=False))
+    for offset in range(10):
+        fault = r.LogFault(DATA[0], "t-0", 0, offset, offset, "timestamp", "another one", readable=True)
+        judge.take(DATA[0], [fault, r.Span(DATA[0], "t-0", 0, offset, offset + 1)], 1)
+        new += judge.judge(1)
+        kept.append(judge.kept)
+    assert [one.first_offset for one in new] == [*range(10)]
+    assert set(kept) == {1}
+    judge.take(DATA[0], [r.LogFault(DATA[0], "t-0", 0, 10, 10, "checksum", "broken")], 1)
+    assert [one.rule for one in judge.judge(1)] == ["checksum"]
+    judge.take(DATA[0], [r.Span(DATA[0], "t-0", 0, 11, 12)], 1)
+    assert judge.judge(1) == []
+
+
 def test_deleted_ids_leave_nothing() -> None:
     """An application that takes a new id for each run."""
     states, kept = r.Log("", r.TRANSACTION_STATE, 0), []
