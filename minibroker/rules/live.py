@@ -181,6 +181,8 @@ class LiveJudge:
                 self.reported.add(identity(finding))
                 new.append(finding)
         self._drop(coordinators.decisions, pairs, opened, moments)
+        for known in logs:
+            known.judged_offset = known.end_offset
         return new
 
     def keep(self, lasting: Iterable[r.Finding]) -> None:
@@ -222,7 +224,7 @@ class LiveJudge:
         """Where compaction was faster than the reader, what came before does not lead to what comes after."""
         judged = {log: known.judged_offset for log, known in self.logs.items() if known.holed}
         for known in self.logs.values():
-            known.holed, known.judged_offset = False, known.end_offset
+            known.holed = False
         if not judged:
             return
         for name, history in self.states.items():
@@ -285,7 +287,10 @@ class LiveJudge:
         until: dict[tuple[r.Log, int], int] = {}
         # Of these the decision is kept, whatever the clock of their marker's broker says.
         paired: set[tuple[r.Log, int]] = set()
+        decided: set[tuple[r.Log, int]] = set()
         for decision, txn in pairs:
+            if decision.complete and decision.settled:
+                decided.add((txn.log, txn.marker_offset))
             if decision.place in dropped.get(decision.transactional_id, ()):
                 place = txn.log, txn.producer_id
                 until[place] = max(until.get(place, r.NONE), txn.marker_offset)
@@ -294,7 +299,7 @@ class LiveJudge:
         for log, known in self.logs.items():
             last = {txn.producer_id: txn.marker_offset for txn in known.ended}
             kept: list[r.Transaction] = []
-            gone: list[r.Transaction] = []
+            judged: list[r.Transaction] = []  # in all their partitions
             for txn in known.ended:
                 producer = txn.producer_id
                 if (log, txn.marker_offset) in paired:
@@ -304,10 +309,15 @@ class LiveJudge:
                     over = over or txn.end_timestamp + CLOCKS_MS < kept_since[producer]
                 else:
                     over = txn.marker_offset < last[producer]
-                (gone if over else kept).append(txn)
+                if not over:
+                    kept.append(txn)
+                # Without decisions: where the marker was there a round ago, those of other partitions are there now.
+                before = producer not in kept_since and txn.marker_offset < known.judged_offset
+                if over or before or (log, txn.marker_offset) in decided:
+                    judged.append(txn)
             known.ended = kept
-            if gone and log.topic == r.CONSUMER_OFFSETS:
-                self._settle(log, gone)
+            if judged and log.topic == r.CONSUMER_OFFSETS:
+                self._settle(log, judged)
 
     def _settle(self, log: r.Log, ended: Iterable[r.Transaction]) -> None:
         """Offsets committed in these transactions count, or do not, from now on without them."""

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from followed_rows import DATA, FAULTS, LOGS, OFFSETS, STATES, Cluster, at_once, facts_of, followed, rows_of, skewed
+from followed_rows import (
+    DATA,
+    FAULTS,
+    LOGS,
+    OFFSETS,
+    STATES,
+    Application,
+    Cluster,
+    at_once,
+    facts_of,
+    followed,
+    rows_of,
+    skewed,
+)
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR, NOTICE
@@ -45,6 +58,22 @@ def test_what_is_kept_does_not_grow(fault: str) -> None:
     _, kept, _ = followed(cluster, 0, 50)
     assert len(cluster.rows) > 2000
     assert max(kept[25:]) <= max(kept[5:25]) + 5 < 80
+
+
+@pytest.mark.parametrize("logs", [LOGS, LOGS[:-1]])
+@pytest.mark.parametrize("fault", ["", "torn-transaction"])
+def test_an_idle_producer_of_a_group_holds_up_nothing(fault: str, logs: list[r.Log]) -> None:
+    """Its last commit is decided, though its last transaction is kept. With the coordinator's log and without."""
+    cluster = Cluster()
+    idle, busy = (Application(cluster, name, pid, fault, 1, group="g").steps() for pid, name in ((1, "b"), (2, "c")))
+    for steps, application in ((40, idle), (1500, busy)):
+        for _ in range(steps):
+            next(application)
+    new, kept, _ = followed(cluster, 0, 20, logs=logs)
+    assert max(kept) < 60, kept
+    if logs == LOGS:
+        assert {identity(one) for one in new} == at_once(cluster)
+        assert ("offset-outcome" in {one.rule for one in new}) == bool(fault)
 
 
 def test_an_idle_producer_is_forgotten_and_one_with_an_open_transaction_is_not() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from minibroker.rules import rows as r
@@ -76,8 +76,9 @@ class Cluster:
 class Application:
     """A transactional id that writes to both partitions and commits offsets, a row at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, pid: int, fault: str = "", at: int = 5) -> None:
+    def __init__(self, cluster: Cluster, name: str, pid: int, fault: str = "", at: int = 5, *, group: str = "") -> None:
         self.cluster, self.name, self.pid, self.fault, self.at = cluster, name, pid, fault, at
+        self.group = group or name
         self.ended = 0
 
     def steps(self) -> Iterator[None]:
@@ -86,7 +87,7 @@ class Application:
         epoch = sequence = 0
         places = [(log.topic, log.partition) for log in (*DATA, OFFSETS)]
         cluster.state(name, pid, epoch, "Empty", (), -1)
-        cluster.member(name, present=True)
+        cluster.member(self.group, present=True)
         yield
         while True:
             fault = self.fault if self.ended == self.at else ""
@@ -105,7 +106,7 @@ class Application:
             sequence += 1 + (fault in ("sequence-gap", "outside-transaction"))
             outcome = r.COMMIT if OUTCOMES[self.ended % 4] == "C" else r.ABORT
             beyond = 1000 * (outcome == r.ABORT)
-            cluster.commit(pid, epoch, name, 1 if fault == "offset-rewind" else self.ended + beyond)
+            cluster.commit(pid, epoch, self.group, 1 if fault == "offset-rewind" else self.ended + beyond)
             yield
             word = outcome.capitalize()
             before, epoch = epoch, epoch + bumps
@@ -174,7 +175,12 @@ def at_once(cluster: Cluster) -> set[Any]:
 
 
 def followed(
-    cluster: Cluster, seed: int, rounds: int, between: Callable[[LiveJudge], LiveJudge] = lambda judge: judge
+    cluster: Cluster,
+    seed: int,
+    rounds: int,
+    between: Callable[[LiveJudge], LiveJudge] = lambda judge: judge,
+    *,
+    logs: Sequence[r.Log] = LOGS,
 ) -> tuple[list[Any], list[int], LiveJudge]:
     """(findings, how much was kept after each round). Brokers write on while logs are read one after the other."""
     chance, judge = random.Random(seed), LiveJudge()
@@ -189,9 +195,10 @@ def followed(
         behind.sort()
         settled = sum(isinstance(row, r.TxnState) for row in cluster.rows[: len(cluster.rows) if last else cut])
         for fact in facts_of(settled):
-            judge.know(fact)
+            if fact.log in logs:
+                judge.know(fact)
         for log, end in zip(LOGS, behind, strict=True):
-            if end > read[log]:
+            if end > read[log] and log in logs:
                 piece = [row for row in cluster.rows[read[log] : end] if row.log == log]
                 judge.take(log, piece, cluster.now_ms)
                 read[log] = end
