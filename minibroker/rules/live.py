@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from minibroker.rules import rows as r
@@ -262,17 +263,17 @@ class LiveJudge:
         for name, history in [*self.states.items()]:
             own, ordered = by_id.get(name, []), in_order({(row.log.partition, row.offset): row for row in history})
             deleted = not ordered[-1].state and moments.settled(ordered[-1])
-            count = _decided(own, open_of, deleted=deleted)
-            places = dropped[name] = {decision.place for decision in own[:count]}
-            for decision in own[:count]:
+            over = _decided(own, open_of, deleted=deleted)
+            places = dropped[name] = {decision.place for decision in over}
+            for decision in over:
                 kept_since.setdefault(decision.producer_id, r.EVERYTHING)
-            for decision in reversed(own[count:]):
-                kept_since[decision.producer_id] = decision.start_timestamp
-            if deleted and count == len(own):
+            for decision in reversed(own):
+                if decision.place not in places:
+                    kept_since[decision.producer_id] = decision.start_timestamp
+            if deleted and len(over) == len(own):
                 del self.states[name]
             elif places:
-                last = max(number for number, row in enumerate(ordered) if (row.log.partition, row.offset) in places)
-                self.states[name] = ordered[last + 1 :]
+                self.states[name] = _without(ordered, places, {decision.place for decision in own} - places)
         self._drop_transactions(dropped, pairs, kept_since)
         self._drop_offsets()
 
@@ -384,12 +385,33 @@ def _by_id(states: Iterable[r.TxnState]) -> dict[str, list[r.TxnState]]:
     return histories
 
 
-def _decided(own: Sequence[Decision], open_of: Mapping[int, Sequence[r.Transaction]], *, deleted: bool) -> int:
-    """How many of the first decisions of an id no later row can change. The last of them is kept nevertheless, unless
+def _decided(
+    own: Sequence[Decision], open_of: Mapping[int, Sequence[r.Transaction]], *, deleted: bool
+) -> list[Decision]:
+    """The decisions of an id that no later row can change. The last of the first of them is kept nevertheless, unless
     the id is deleted: what comes after it is compared with it."""
-    count = 0
-    for decision in own:
-        if not (decision.complete and decision.settled) or opened_by(decision, open_of.get(decision.producer_id, ())):
-            break
-        count += 1
-    return count if deleted and count == len(own) else max(count - 1, 0)
+    over = [*takewhile(lambda decision: decision.complete and decision.settled, own)]
+    if not (deleted and len(over) == len(own)):
+        over = over[:-1]
+    return [decision for decision in over if not _hangs(decision, open_of.get(decision.producer_id, ()))]
+
+
+def _hangs(decision: Decision, opened: Iterable[r.Transaction]) -> bool:
+    """Whether an open transaction of a partition that the decision is about may be its own."""
+    there = [txn for txn in opened if (txn.log.topic, txn.log.partition) in decision.partitions]
+    return bool(opened_by(decision, there))
+
+
+def _without(
+    history: Sequence[r.TxnState], dropped: Collection[tuple[int, int]], kept: Collection[tuple[int, int]]
+) -> list[r.TxnState]:
+    """The records of an id from the last dropped decision on, and those of decisions before it that are kept: what
+    began, was decided and was completed."""
+    numbers = {(row.log.partition, row.offset): number for number, row in enumerate(history)}
+    last = max(numbers[place] for place in dropped)
+    before: list[r.TxnState] = []
+    for number in sorted(numbers[place] for place in kept if numbers[place] < last):
+        began = [row for row in history[number - 1 : number] if row.state == "Ongoing"]
+        before += [*began, *history[number : number + 2]]
+    # The completion of the dropped one would follow on that of another.
+    return [*before, *history[last + (2 if before else 1) :]]

@@ -76,6 +76,36 @@ def test_an_idle_producer_of_a_group_holds_up_nothing(fault: str, logs: list[r.L
         assert ("offset-outcome" in {one.rule for one in new}) == bool(fault)
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_an_id_goes_on_beside_a_transaction_that_hangs(fenced: bool) -> None:
+    """Of its second transaction one marker never came, and that partition has none of the later ones."""
+    cluster, judge, new, kept, read = Cluster(), LiveJudge(), [], [], 0
+    cluster.state("a", 1, 0, "Empty", (), -1)
+    for number in range(40):
+        epoch, begun = number * fenced, cluster.now_ms + 7
+        logs = DATA if number < 2 else DATA[:1]
+        places = [(log.topic, log.partition) for log in logs]
+        cluster.state("a", 1, epoch, "Ongoing", places, begun)
+        for log in logs:
+            cluster.data(log, 1, epoch, 0 if fenced else number)
+        outcome = r.ABORT if number % 3 == 2 else r.COMMIT
+        cluster.state("a", 1, epoch + fenced, f"Prepare{outcome.capitalize()}", places, begun)
+        for log in logs[: 1 + (number == 0)]:
+            cluster.marker(log, 1, epoch + fenced, outcome)
+        cluster.state("a", 1, epoch + fenced, f"Complete{outcome.capitalize()}", (), begun)
+        for fact in facts_of():
+            judge.know(fact)
+        for log in LOGS:
+            judge.take(log, [row for row in cluster.rows[read:] if row.log == log], cluster.now_ms)
+        new += judge.judge(cluster.now_ms)
+        kept.append(judge.kept)
+        read = len(cluster.rows)
+    assert [(one.rule, one.log) for one in new] == [("hanging-transaction", DATA[1])]
+    assert {identity(one) for one in new} == at_once(cluster)
+    assert judge.present == new
+    assert max(kept) < 30, kept
+
+
 def test_an_idle_producer_is_forgotten_and_one_with_an_open_transaction_is_not() -> None:
     log = r.Log("", "t", 0)
     opened = r.Run(log, "t-0", 0, 5, 5, 2, 0, 0, 0, True, 1, 1, 0, 0, 5, 80)
