@@ -48,7 +48,7 @@ from minibroker_lab.reports import add_report_arguments, write_reports
 
 ALL = "all"
 KIP890 = "kip890"
-_TIMEOUT_SECONDS = 120.0
+_TIMEOUT_SECONDS = 180.0
 _MINUTES = 10.0
 
 
