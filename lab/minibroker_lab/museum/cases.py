@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from minibroker.kernel.words import near, reason
 from minibroker.rules.rules import RULES
@@ -24,6 +24,7 @@ from minibroker_lab.judge.scripts import Script, ScriptError, load
 from minibroker_lab.museum.clients import library
 from minibroker_lab.museum.plan import check
 
+T = TypeVar("T")
 PLACE = Path("museum", "cases")
 # Beside the packages in a tree; in a wheel, hatch_build.py put the whole museum here.
 INSTALLED = (Path(__file__).parents[3] / PLACE, Path(__file__).parent / "data" / "cases")
@@ -191,12 +192,15 @@ def _read_rates(place: Path) -> dict[str, tuple[Measured, ...]]:
 
 def chosen(cases: list[Case], name: str) -> Case:
     """The case of this id. Raises CaseError."""
-    for case in cases:
-        if case.id == name:
-            return case
-    known = [case.id for case in cases]
-    others = f"; there are {', '.join(known)}"
-    raise CaseError(f"there is no case {name!r}{near(name, known) or others}")
+    return by_name("case", {case.id: case for case in cases}, name)
+
+
+def by_name(what: str, entries: Mapping[str, T], name: str) -> T:
+    """The entry of this name. what: it is, for the error. Raises CaseError."""
+    if name in entries:
+        return entries[name]
+    others = f"; there are {', '.join(entries)}"
+    raise CaseError(f"there is no {what} {name!r}{near(name, entries) or others}")
 
 
 def read(folder: Path) -> Case:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minibroker.kernel.words import near, reason
+from minibroker.kernel.words import reason
 from minibroker_lab.museum import cases
-from minibroker_lab.museum.cases import CaseError
+from minibroker_lab.museum.cases import CaseError, by_name
 
 _FILE, _PROGRAM = "framework.toml", "[pP]rogram.*"
 
@@ -73,9 +73,4 @@ def read(folder: Path) -> Framework:
 
 def chosen(every: Sequence[Framework], name: str) -> Framework:
     """The framework of this name. Raises CaseError."""
-    for framework in every:
-        if framework.name == name:
-            return framework
-    known = [framework.name for framework in every]
-    others = f"; there are {', '.join(known)}"
-    raise CaseError(f"there is no framework {name!r}{near(name, known) or others}")
+    return by_name("framework", {framework.name: framework for framework in every}, name)
