@@ -25,77 +25,15 @@ _CLASSES: Final = frozenset("DdHhSsVvWw")
 _FLAGS: Final = ("i", "m", "s", "d", "u", "c", "x", "U")
 _NAMED_BY: Final = frozenset({"sc", "script", "blk", "block", "gc", "general_category"})
 _OUTSIDE_CLASSES: Final = frozenset("ABGRXZbz")
-_PROPERTIES: Final = frozenset(
-    {
-        *(
-            "Cn",
-            "Lu",
-            "Ll",
-            "Lt",
-            "Lm",
-            "Lo",
-            "Mn",
-            "Me",
-            "Mc",
-            "Nd",
-            "Nl",
-            "No",
-            "Zs",
-            "Zl",
-            "Zp",
-            "Cc",
-            "Cf",
-            "Co",
-            "Cs",
-        ),
-        *(
-            "Pd",
-            "Ps",
-            "Pe",
-            "Pc",
-            "Po",
-            "Sm",
-            "Sc",
-            "Sk",
-            "So",
-            "Pi",
-            "Pf",
-            "L",
-            "M",
-            "N",
-            "Z",
-            "C",
-            "P",
-            "S",
-            "LC",
-            "LD",
-        ),
-        *(
-            "L1",
-            "all",
-            "ASCII",
-            "Alnum",
-            "Alpha",
-            "Blank",
-            "Cntrl",
-            "Digit",
-            "Graph",
-            "Lower",
-            "Print",
-            "Punct",
-            "Space",
-        ),
-        *("Upper", "XDigit", "javaLowerCase", "javaUpperCase", "javaAlphabetic", "javaIdeographic", "javaTitleCase"),
-        *("javaDigit", "javaDefined", "javaLetter", "javaLetterOrDigit", "javaJavaIdentifierStart"),
-        *(
-            "javaJavaIdentifierPart",
-            "javaUnicodeIdentifierStart",
-            "javaUnicodeIdentifierPart",
-            "javaIdentifierIgnorable",
-        ),
-        *("javaSpaceChar", "javaWhitespace", "javaISOControl", "javaMirrored"),
-    }
+_PROPERTY_NAMES: Final = (
+    "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf L M N Z C P S "
+    "LC LD L1 all ASCII Alnum Alpha Blank Cntrl Digit Graph Lower Print Punct Space Upper XDigit "
+    "javaLowerCase javaUpperCase javaAlphabetic javaIdeographic javaTitleCase javaDigit javaDefined "
+    "javaLetter javaLetterOrDigit javaJavaIdentifierStart javaJavaIdentifierPart javaUnicodeIdentifierStart "
+    "javaUnicodeIdentifierPart javaIdentifierIgnorable javaSpaceChar javaWhitespace javaISOControl "
+    "javaMirrored"
 )
+_PROPERTIES: Final = frozenset(_PROPERTY_NAMES.split())
 
 
 class _Refused(Exception):

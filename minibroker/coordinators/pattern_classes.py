@@ -5,11 +5,14 @@ What is in them, and their names, is RE2/J 1.8's, but the general categories are
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from minibroker.kernel.package_data import package_text
 
 Test = Callable[[str], bool]
 
@@ -139,11 +142,19 @@ def unicode_class(name: str) -> Test | None:
     return _script(name)
 
 
+@lru_cache(maxsize=1)
+def script_ranges() -> dict[str, str]:
+    """Script of Unicode → its ranges of characters, as RE2/J knows them: those of Unicode 6.0.
+
+    A range is the distance from the end of the one before, in base 36, and after a dot its characters beside the first.
+    """
+    ranges: dict[str, str] = json.loads(package_text(__name__, "unicode_scripts.json"))
+    return ranges
+
+
 @lru_cache(maxsize=8)
 def _script(name: str) -> Ranges | None:
-    from minibroker.coordinators.unicode_scripts import RANGES
-
-    written = RANGES.get(name)
+    written = script_ranges().get(name)
     if written is None:
         return None
     ranges = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,21 +18,24 @@ ABSENT: Final = None
 class Release:
     """What a release of Kafka has otherwise than `next`; the newest one (`next` None) says everything that it has.
 
+    about: what sets the release apart, a phrase.
     apis: name → highest version that its brokers list, or ABSENT; only what this broker serves in any release.
-    features: name → its levels, or ABSENT. behaviours: fields of `Semantics` and `ProducerRules`; those of the newest
-    release are its difference from `KAFKA`. settings: defaults of settings, or ABSENT. does_otherwise: its behaviours,
-    settings and gaps in a few words each, and not_emulated: what the release does otherwise and this broker does not;
-    both for the documentation.
+    features: name → its levels, or ABSENT.
+    behaviours: fields of `Semantics` and `ProducerRules`; those of the newest release are its difference from `KAFKA`.
+    settings: defaults of settings, or ABSENT.
+    does_otherwise: its behaviours, settings and gaps in a few words each, for the documentation.
+    not_emulated: what the release does otherwise and this broker does not, likewise.
     """
 
     name: str
+    about: str = ""
     next: Release | None = None
     apis: Mapping[str, int | None] = field(default_factory=dict)
     features: Mapping[str, Feature | None] = field(default_factory=dict)
     behaviours: Mapping[str, object] = field(default_factory=dict)
     settings: Mapping[str, str | None] = field(default_factory=dict)
-    does_otherwise: tuple[str, ...] = ()
-    not_emulated: tuple[str, ...] = ()
+    does_otherwise: Sequence[str] = ()
+    not_emulated: Sequence[str] = ()
 
     def and_newer(self) -> Iterator[Release]:
         """This release, the next newer one, and so on up to the newest."""

@@ -6,12 +6,14 @@ difference is one field of one frozen object; presets are combinations. No other
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from minibroker.kernel.package_data import package_text
 from minibroker.releases.features import Advertised
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
@@ -112,15 +114,16 @@ def _why_never(row: TimedOutCode, transaction_version: int) -> str:
 
 
 TransactionStateLayout = Literal["kafka", "kip-360"]
-
-
-def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
-    return field(default=default, metadata={"seeds": seeds, "doc": doc, "choices": choices})
+UnreadableSubscription = Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"]
+ProducerStateExpiration = Literal["producer.id.expiration.ms", "transactional.id.expiration.ms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
-    """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.4.0's."""
+    """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.4.0's.
+
+    `semantics.json` says what each field means, with the texts that it is about.
+    """
 
     name: str = "kafka"
 
@@ -128,113 +131,25 @@ class Semantics:
     #: None: everything this broker has.
     advertised: Advertised | None = None
 
-    transaction_version: int = _f(2, "", "transaction.version of a new cluster.")
-    persist_last_epoch: bool = _f(
-        True,
-        "360-5 360-7 360-15",
-        "The last epoch goes into version 1 of the transaction state message, so a retried InitProducerId survives a"
-        " coordinator failover (apache/kafka#22096, in no release up to 4.4.0).",
-    )
-    timeout_keeps_last_epoch: Literal["transaction.version 2", "always"] = _f(
-        "transaction.version 2",
-        "588-1 588-3",
-        "When a timeout bumps the epoch, the old one stays known as last epoch.",
-        "transaction.version 2",
-        "always",
-    )
-    timed_out_codes: tuple[TimedOutCode, ...] = _f(
-        (),
-        "588-2 588-5 588-7 588-9",
-        "Error codes for the old epoch after a timeout; empty: fenced like any stale epoch.",
-    )
-    fenced_code: int = _f(int(ErrorCode.PRODUCER_FENCED), "588-7", "The number of PRODUCER_FENCED on the wire.")
-    init_compares_epoch_while_ongoing: bool = _f(
-        False,
-        "360-2 360-3 360-4",
-        "InitProducerId during a transaction depends on the caller's epoch: the last one gets the current epoch, the"
-        " current one aborts its transaction and is bumped, any other is refused. If not, each aborts the transaction,"
-        " and its retry is fenced.",
-    )
-    join_while_ending: Literal["refused", "refused after its producer"] = _f(
-        "refused",
-        "",
-        "AddPartitionsToTxn and AddOffsetsToTxn while a transaction ends: CONCURRENT_TRANSACTIONS for any producer, or"
-        " its id and epoch are looked at first, as before Kafka 4.0 (KAFKA-18660).",
-        "refused",
-        "refused after its producer",
-    )
-    leaders_add_for_version: int = _f(
-        2,
-        "",
-        "AddPartitionsToTxn from version 4 on, which leaders send, adds for a client of this transaction.version: 2, or"
-        " 0 as before Kafka 4.0, whose states know none. At transaction.version 0 no state has room for a 2.",
-    )
-    remember_offered_producer_id: bool = _f(
-        False,
-        "360-6 360-15",
-        "A producer id and epoch offered for an unknown transactional id, or rotated, are stored as the last ones, so"
-        " each retry gets the same answer; across failovers from transaction.version 1 on. If not, the first retry of a"
-        " rotation succeeds and the second one is fenced.",
-    )
-    unreadable_subscription: Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"] = _f(
-        "INCONSISTENT_GROUP_PROTOCOL",
-        "",
-        "Error code for a classic member's JoinGroup to a consumer group, if its subscription is not readable.",
-        "INCONSISTENT_GROUP_PROTOCOL",
-        "UNKNOWN_SERVER_ERROR",
-    )
-    assignor_bumps_epoch: bool = _f(
-        True,
-        "",
-        "A consumer group whose members now ask for another assignor has a new group epoch; if not, the next epoch has"
-        " that assignor.",
-    )
-    empty_group_is_assigned: bool = _f(
-        True, "", "When the last member leaves a consumer group, the assignment epoch becomes the group epoch."
-    )
-    unknown_logger_operation: Literal["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"] = _f(
-        "INVALID_REQUEST",
-        "",
-        "Error code for IncrementalAlterConfigs of a BROKER_LOGGER with an unknown operation.",
-        "INVALID_REQUEST",
-        "UNKNOWN_SERVER_ERROR",
-    )
-    check_unknown_producer: bool = _f(
-        False,
-        "360-14 360-18",
-        "A first batch with sequence 0 from an unknown producer is checked with the coordinator, from"
-        " transaction.version 1 on.",
-    )
-    log_start_with_unknown_producer: bool = _f(
-        False, "oos-2", "UNKNOWN_PRODUCER_ID in a Produce response always comes with the current log start offset."
-    )
-    advertise_describe_transaction_state: bool = _f(
-        False, "360-8", "ApiVersions lists DescribeTransactionState (it is served in any case)."
-    )
-    producer_state_expiration: Literal["producer.id.expiration.ms", "transactional.id.expiration.ms"] = _f(
-        "producer.id.expiration.ms",
-        "360-9",
-        "The setting for the time after which a partition forgets an idle producer.",
-        "producer.id.expiration.ms",
-        "transactional.id.expiration.ms",
-    )
-    marker_without_leader: Literal["dropped", "retried"] = _f(
-        "dropped",
-        "",
-        "The marker of a partition without a leader: dropped, as if the topic were deleted, or sent to the next leader."
-        " Without it the records stay open until the producer's next transaction there decides about them too"
-        " (Kafka 4.4.0: TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint).",
-        "dropped",
-        "retried",
-    )
-    transaction_state_layout: TransactionStateLayout = _f(  # noqa: RUF009
-        "kafka",
-        "360-7",
-        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. The"
-        " first record of that version fixes the layout of a data directory.",
-        "kafka",
-        "kip-360",
-    )
+    transaction_version: int = 2
+    persist_last_epoch: bool = True
+    timeout_keeps_last_epoch: Literal["transaction.version 2", "always"] = "transaction.version 2"
+    timed_out_codes: tuple[TimedOutCode, ...] = ()
+    fenced_code: int = int(ErrorCode.PRODUCER_FENCED)
+    init_compares_epoch_while_ongoing: bool = False
+    join_while_ending: Literal["refused", "refused after its producer"] = "refused"
+    leaders_add_for_version: int = 2
+    remember_offered_producer_id: bool = False
+    unreadable_subscription: UnreadableSubscription = "INCONSISTENT_GROUP_PROTOCOL"
+    assignor_bumps_epoch: bool = True
+    empty_group_is_assigned: bool = True
+    unknown_logger_operation: Literal["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"] = "INVALID_REQUEST"
+    check_unknown_producer: bool = False
+    log_start_with_unknown_producer: bool = False
+    advertise_describe_transaction_state: bool = False
+    producer_state_expiration: ProducerStateExpiration = "producer.id.expiration.ms"
+    marker_without_leader: Literal["dropped", "retried"] = "dropped"
+    transaction_state_layout: TransactionStateLayout = "kafka"
 
     def checks_unknown_producer(self, transaction_version: int) -> bool:
         """Whether leaders ask the coordinator about unknown producers: not while the cluster's level is below the one
@@ -324,66 +239,13 @@ KIP: Final = Semantics(
 PRESETS: Final[Mapping[str, Semantics]] = MappingProxyType({"kafka": KAFKA, "kip": KIP})
 
 
-_PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
-    (
-        "unknown_producer_sequence",
-        "oos-1 360-10",
-        "The answer to a non-zero first sequence of a producer and epoch that the partition does not know.",
-        ("accept", "unknown_producer_id", "unknown_producer_id_before_2.4"),
-    ),
-    (
-        "forget_with_records",
-        "360-9",
-        "Producer state is removed with the last record of its producer, as before Kafka 2.4 (KAFKA-7190).",
-        (),
-    ),
-    (
-        "stale_sequence_error",
-        "oos-4",
-        "The error of a batch that begins at or below the last sequence and is not remembered.",
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name, ErrorCode.DUPLICATE_SEQUENCE_NUMBER.name),
-    ),
-    (
-        "waiting_sequence_check",
-        "oos-5",
-        "Whether a batch above the lowest sequence awaiting verification is out of order, even the next in sequence.",
-        ("always", "unless_in_sequence"),
-    ),
-    (
-        "verification_ends",
-        "oos-1 oos-5",
-        "When the verification of a batch ends: once a batch is written or the transaction ends, or with its response.",
-        ("with_a_write", "with_its_request"),
-    ),
-    (
-        "stale_epoch_is_verified",
-        "",
-        "A zombie's batch is verified before it is refused, as in Kafka 4.0: its owner's next ones are out of order.",
-        (),
-    ),
-    (
-        "snapshot_all_batches",
-        "oos-4",
-        "The whole duplicate window survives a restart, not only the newest batch.",
-        (),
-    ),
-    (
-        "rebuild_from",
-        "360-9",
-        "Where a restart rebuilds producers from: the log start, which forgets those of deleted records, or the files.",
-        ("log_start", "first_segment"),
-    ),
-    (
-        "expire_by",
-        "360-9",
-        "An idle producer's age: since its last record's timestamp, or since its arrival by the broker clock.",
-        ("record_timestamp", "arrival"),
-    ),
-)
-
-
 class SemanticsField(NamedTuple):
-    """One difference as a setting. `choices`: its values as text, () for a number, a truth value, a table of codes."""
+    """One difference as a setting, a row of `semantics.json`.
+
+    seeds: the rows of the table of texts that it is about, separated by spaces.
+    choices: its values as text; () for a number, a truth value, a table of codes.
+    of_producer: a field of `ProducerRules`, not of `Semantics`.
+    """
 
     name: str
     seeds: str
@@ -396,16 +258,11 @@ class SemanticsField(NamedTuple):
         return getattr(semantics.producer if self.of_producer else semantics, self.name)
 
 
-def _fields() -> tuple[SemanticsField, ...]:
-    own = tuple(
-        SemanticsField(f.name, f.metadata["seeds"], f.metadata["doc"], tuple(f.metadata["choices"]), False)
-        for f in fields(Semantics)
-        if "doc" in f.metadata
-    )
-    return own + tuple(SemanticsField(*row, True) for row in _PRODUCER_FIELDS)
+def _field(name: str, doc: str, seeds: str = "", choices: Sequence[str] = ()) -> SemanticsField:
+    return SemanticsField(name, seeds, doc, tuple(choices), of_producer=name in ProducerRules._fields)
 
 
-FIELDS: Final = _fields()
+FIELDS: Final = tuple(_field(name, **row) for name, row in json.loads(package_text(__name__, "semantics.json")).items())
 """Every difference between the semantics, in the order of the documentation."""
 
 TRANSACTION_VERSION_FIELD: Final = "transaction_version"
@@ -413,7 +270,10 @@ TRANSACTION_VERSION_FIELD: Final = "transaction_version"
 
 
 def mixed(preset: Semantics, setting: Callable[[str], object]) -> Semantics:
-    """`preset` with the fields for which given(name) is not None. Raises ValueError for a table that does not parse."""
+    """`preset` with the values of `setting(name of a field)`, but for those that are None.
+
+    Raises ValueError for a table that does not parse.
+    """
     own: dict[str, Any] = {}
     producer: dict[str, Any] = {}
     for spec in FIELDS:

@@ -6,7 +6,7 @@ from minibroker_protocol.errors import ErrorCode
 
 
 class ProducerRules(NamedTuple):
-    """How a partition treats producers. The defaults are Apache Kafka 4.3's."""
+    """How a partition treats producers. The defaults are Apache Kafka 4.4.0's."""
 
     unknown_producer_sequence: Literal["accept", "unknown_producer_id", "unknown_producer_id_before_2.4"] = "accept"
     """A non-zero first sequence where the sequences of that producer and epoch are not known: accepted unless Kafka's

@@ -10,9 +10,9 @@ import pattern_engines
 import pytest
 from pattern_engines import FILE, RE2_TOKENS, answers, encoded, random_rows
 
+from minibroker.coordinators.pattern_classes import script_ranges
 from minibroker.coordinators.pattern_syntax import BadPattern
 from minibroker.coordinators.patterns import Pattern
-from minibroker.coordinators.unicode_scripts import RANGES
 
 pytestmark = pytest.mark.jvm
 
@@ -43,4 +43,4 @@ def test_re2j_answers_random_patterns_as_we_do(programs: Path) -> None:
 def test_re2j_knows_the_scripts_as_written(programs: Path) -> None:
     names = ["Greek", "Cyrillic", "Han", "Thai"]
     found = answers((("ranges", rf"\p{{{name}}}", "") for name in names), programs)
-    assert [encoded(ranges) for ranges in found] == [RANGES[name] for name in names]
+    assert [encoded(ranges) for ranges in found] == [script_ranges()[name] for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -15,12 +16,14 @@ from minibroker.releases.semantics import (
     KIP,
     RECOVERABLE_TIMED_OUT_CODES,
     TRANSACTION_VERSION_FIELD,
+    Semantics,
     TimedOutCode,
     parse_timed_out_codes,
 )
 from minibroker.server.options import make_options
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.producer_rules import ProducerRules
 
 
 def _service(semantics: str = "kafka", level: int | None = None, **fields: str) -> Service:
@@ -34,6 +37,15 @@ def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
         assert spec.doc
     assert _service("kafka").semantics is KAFKA
     assert _service("kip").semantics is KIP
+
+
+def test_the_table_has_the_fields_of_both_classes_and_their_values() -> None:
+    without_row = {"name", "producer", "advertised", "producer_id_expiration_ms", "verification_enabled"}
+    hints = get_type_hints(Semantics) | get_type_hints(ProducerRules)
+    values = {name: get_args(hint) if get_origin(hint) is Literal else () for name, hint in hints.items()}
+    values["stale_sequence_error"] = ("OUT_OF_ORDER_SEQUENCE_NUMBER", "DUPLICATE_SEQUENCE_NUMBER")
+    rows = {spec.name: spec.choices for spec in FIELDS}
+    assert rows == {name: values[name] for name in hints if name not in without_row}
 
 
 @pytest.mark.parametrize(
