@@ -571,6 +571,26 @@ def test_a_follower_takes_batches_as_they_are(disk: MemoryDisk) -> None:
         follower.append_as_follower(data, 3, now_ms=NOW)
 
 
+def test_a_follower_whose_log_begins_past_its_high_watermark_gives_out_nothing_below_its_start(
+    disk: MemoryDisk,
+) -> None:
+    log = open_log(disk)
+    log.append_as_follower(batch(b"a") + batch(b"b", base_offset=1), 0, now_ms=NOW)
+    assert (log.high_watermark, log.advance_log_start(1)) == (0, True)
+    assert (log.log_start_offset, log.high_watermark, log.last_stable_offset) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("later", "segments"), [([100, 0], 1), ([101, 0], 2), ([0, 101], 2)])
+def test_a_follower_begins_a_segment_by_the_newest_of_the_batches_to_come(
+    disk: MemoryDisk, later: list[int], segments: int
+) -> None:
+    log = open_log(disk, config=LogConfig(segment_ms=100))
+    log.append_as_follower(batch(), 0, now_ms=NOW)
+    data = [batch(timestamp=NOW + ms, base_offset=1 + number) for number, ms in enumerate(later)]
+    log.append_as_follower(b"".join(data), 0, now_ms=NOW)
+    assert len(log.segments) == segments
+
+
 def test_a_follower_leaves_out_what_a_newer_leader_wrote(disk: MemoryDisk) -> None:
     log = open_log(disk)
     data = batch(b"a", leader_epoch=1) + batch(b"b", base_offset=1, leader_epoch=2)

@@ -364,6 +364,8 @@ def test_broken_snapshots_are_passed_over() -> None:
     again = open_log(disk, config=SMALL)
     assert state(again) == before
     assert len([warning for warning in again.warnings if "snapshot" in warning]) > 1
+    again.close()
+    assert open_log(disk, config=SMALL).warnings == []
 
 
 def test_leftovers_of_deletion_and_compaction_go() -> None:
@@ -424,6 +426,21 @@ def test_a_swap_that_was_interrupted_is_finished() -> None:
     assert [segment.base_offset for segment in found.segments] == [0, *[s.base_offset for s in log.segments[2:]]]
     assert found.log_end_offset == untouched["end"]
     assert [header.base_offset for _, header in batches(found)][:2] == [0, old[1].base_offset]
+
+
+def test_a_swap_that_was_interrupted_leaves_nothing_of_a_segment_of_which_no_batch_is_left() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(pid=1, txn=True))
+    end_transaction(log, 1, commit=False)
+    log.roll(NOW)
+    append(log, batch())
+    log.close()
+    assert disk.exists("t-0/00000000000000000000.txnindex")
+    disk.write_atomic("t-0/00000000000000000000.log.swap", b"")
+    found = open_log(disk)
+    assert [header.base_offset for _, header in batches(found)] == [2]
+    assert found.segments[0].txn_index.collect(0, 3) == ([], False)
 
 
 def test_a_roll_that_was_interrupted_is_forgotten() -> None:
