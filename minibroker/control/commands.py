@@ -18,6 +18,7 @@ from minibroker.kernel.addresses import format_address
 from minibroker.kernel.asyncio_runtime import wall_ms
 from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
 from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.waiting import sleep
 from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST = "127.0.0.1"
 _MAX_ADVANCE_MS = 366 * 86_400_000
+_LOOKS, _LOOK_MS = 200, 5
+"""How often, and how far apart in real time, it is asked whether what the clock began is over."""
 _UNITS_MS = (1, 1000, 60_000, 3_600_000, 86_400_000)
 
 
@@ -98,9 +101,9 @@ class Commands(ExchangeCommands):
         days: float | None = None,
         sessions: bool = False,
     ) -> dict[str, Any] | Deferred[dict[str, Any]]:
-        """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
-        returns. `sessions`: group sessions and rebalance timeouts that are no longer end then, too, as if no member had
-        sent a heartbeat."""
+        """Move the broker clock forward by the sum of these; every timeout and sweep that falls due is over before this
+        returns, with the markers that can be written within a second. `sessions`: group sessions and rebalance timeouts
+        that are no longer end then, too, as if no member had sent a heartbeat."""
         lengths = (ms, seconds, minutes, hours, days)
         if all(length is None for length in lengths):
             raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
@@ -109,23 +112,45 @@ class Commands(ExchangeCommands):
             raise FaultError("the broker clock never goes back")
         if not total <= _MAX_ADVANCE_MS:
             raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {total:g}")
+        before = self._under_way()
         self._cluster.clock.advance(round(total))
         for broker in list(self._cluster.brokers.values()) if sessions else ():
             groups = broker.coordinators.groups_if_any
             if groups is not None and broker.node_id not in self._cluster.paused_brokers:
                 groups.pass_time(total)
-        return self._when_swept()
+        return self._when_swept(before)
 
-    def _when_swept(self) -> dict[str, Any] | Deferred[dict[str, Any]]:
-        """The clock, once the sweeps of many partitions are over."""
+    def _when_swept(self, before: set[str]) -> dict[str, Any] | Deferred[dict[str, Any]]:
+        """The clock, once the sweeps of many partitions are over, and the transitions that they began. before: the
+        transactional ids that were in one already."""
         paused = self._cluster.paused_brokers
-        going = [b.maintenance.idle for b in self._cluster.brokers.values() if b.node_id not in paused]
+        going: list[Deferred[Any]] = [
+            b.maintenance.idle for b in self._cluster.brokers.values() if b.node_id not in paused
+        ]
+        going.append(spawn(self._transitions_over(before)))
         if all(idle.done for idle in going):
             return self._clock()
         return mapped(gather(going), lambda _: self._clock())
 
+    def _under_way(self) -> set[str]:
+        """Transactional ids in a transition that ends by itself: what was decided about them is not all written yet."""
+        cluster = self._cluster
+        awake = [broker for node_id, broker in cluster.brokers.items() if node_id not in cluster.paused_brokers]
+        shards = [shard for broker in awake for _, shard in broker.coordinators.transactions.host.shards()]
+        entries = (entry for shard in shards for entry in shard.entries.items())
+        pending = {name for name, entry in entries if entry.volatile.pending_state is not None}
+        return pending.difference(OPERATIONS["held_markers"](cluster)) if pending else pending
+
+    async def _transitions_over(self, before: set[str]) -> None:
+        """A leader that is away keeps a transaction in PrepareAbort for as long as it likes: nobody waits for that."""
+        looks = 0
+        while looks < _LOOKS and self._under_way() - before:
+            await sleep(self.timers, _LOOK_MS)
+            looks += 1
+
     def _sweep(self) -> dict[str, Any] | Deferred[dict[str, Any]]:
         """Run every periodic sweep now: transaction timeouts, expirations, retention, compaction."""
+        before = self._under_way()
         for broker in list(self._cluster.brokers.values()):
             if broker.node_id in self._cluster.paused_brokers:
                 continue
@@ -134,7 +159,7 @@ class Commands(ExchangeCommands):
             broker.maintenance.expire_producers()
             broker.maintenance.apply_retention()
             broker.maintenance.cleaner.clean()
-        return self._when_swept()
+        return self._when_swept(before)
 
     async def _reset_all(self, topics: bool) -> None:
         self.engine.clear()

@@ -14,7 +14,8 @@ from minibroker.trace.saved import Trace
 from minibroker.trace.view import page
 from minibroker_storage.private_files import output_path
 
-_WIDTH = 200
+_WIDTH = 600
+"""Characters of a line: the reason of a refusal is never as long, what a client sent may be."""
 _LAST = 5
 _NORMAL = ("MEMBER_ID_REQUIRED",)
 """Errors that belong to how a client works: the first JoinGroup of every member is answered with it (KIP-394)."""

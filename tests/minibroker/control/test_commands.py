@@ -1,0 +1,74 @@
+"""What a command that moves the broker clock has done when it is over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from seed_client import ID, OK, SeedClient
+
+from minibroker.control.commands import Commands
+from minibroker.coordinator_runtime.transaction_service import TransactionService
+from minibroker.coordinators.transactions.effects import Complete
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, PREPARE_ABORT, TransactionState
+from minibroker.kernel.deferred import Deferred
+
+MINUTES_LATER = ("clock.advance", {"minutes": 2})
+
+
+class OneOpen(SeedClient):
+    """A broker in memory with an open transaction that times out after a minute. Unlike that of other tests, its clock
+    leaves to the loop what a jump brings about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        effects_of_a_jump: Any = SimpleNamespace(perform_effects=lambda: None)
+        self.cluster.clock.cluster = effects_of_a_jump
+        self.commands = Commands(self.cluster.cluster, self.cluster.timers)
+        producer = self.new()
+        self.add(producer)
+        assert self.produce(producer, 0).code == OK
+
+    @property
+    def transactions(self) -> TransactionService:
+        (broker,) = self.cluster.cluster.brokers.values()
+        return broker.coordinators.transactions
+
+    @property
+    def state(self) -> TransactionState:
+        return self.transactions.describe(ID).metadata.state
+
+    def pauses_of(self, command: Deferred[object]) -> int:
+        """How often 5 ms pass until it is over."""
+        pauses = 0
+        while not command.done:
+            self.cluster.timers.advance(5)
+            pauses += 1
+        return pauses
+
+
+def test_a_timed_out_transaction_is_aborted_when_the_clock_has_moved() -> None:
+    """Its markers are written a turn of the loop later: an EndTxn that came before them met PrepareAbort."""
+    client = OneOpen()
+    moved = client.commands.call(*MINUTES_LATER)
+    assert (client.state, client.pauses_of(moved)) == (PREPARE_ABORT, 1)
+    assert client.state is COMPLETE_ABORT
+    client.stop()
+
+
+def test_markers_that_are_held_are_not_waited_for() -> None:
+    client = OneOpen()
+    client.commands.call("state.hold_markers", {})
+    moved = client.commands.call(*MINUTES_LATER)
+    assert isinstance(moved, dict)
+    assert client.state is PREPARE_ABORT
+    client.stop()
+
+
+def test_an_end_that_does_not_come_is_waited_for_for_a_second_and_only_once() -> None:
+    client = OneOpen()
+    client.transactions.effects.hold(lambda effect: isinstance(effect, Complete))
+    assert client.pauses_of(client.commands.call(*MINUTES_LATER)) == 200
+    assert isinstance(client.commands.call(*MINUTES_LATER), dict)
+    assert client.state is PREPARE_ABORT
+    client.stop()
