@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from minibroker_pipeline import java
@@ -22,6 +27,8 @@ ALWAYS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
+
+_JVM_SECONDS = 30.0
 
 
 def submitted() -> bool:
@@ -43,6 +50,8 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
         master = master or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL
+        if master.startswith("local-cluster"):
+            _home_of_its_own()
     for item in conf:
         key, equals, value = item.partition("=")
         if not equals:
@@ -56,6 +65,35 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark, found
+
+
+def _home_of_its_own() -> None:
+    """Sets SPARK_HOME to a directory of links to Spark's, which goes when this process ends; not where it is set.
+
+    The workers of a local cluster work below SPARK_HOME (deploy.LocalSparkCluster names no directory), which nobody
+    empties: the jars of a session and the output of its executors would stay beside PySpark's own files.
+    """
+    if "SPARK_HOME" in os.environ:
+        return
+    import pyspark
+
+    home = Path(tempfile.mkdtemp(prefix="minibroker-spark-"))
+    atexit.register(_remove_home, home)
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    os.environ["SPARK_HOME"] = str(home)
+
+
+def _remove_home(home: Path) -> None:
+    """After the JVM has ended, which writes there what its executors print."""
+    from pyspark import SparkContext
+
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        jvm.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_JVM_SECONDS)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def register_source(spark: Any, source: type[Any]) -> None:

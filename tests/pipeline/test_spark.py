@@ -380,6 +380,7 @@ def standalone(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield url, tmp_path
 
 
+@pytest.mark.slow
 def test_spark_submit_on_a_cluster_of_worker_processes(standalone: tuple[str, Path], tmp_path: Path) -> None:
     import pyspark
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 
 
 @contextmanager
@@ -28,6 +28,7 @@ def standalone_spark(directory: Path, workers: int, memory: str = "1g") -> Itera
     deploy = "org.apache.spark.deploy"
     log = directory / "cluster.log"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
     for number in range(1, workers + 1):
         worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", memory, "--webui-port", "0"]

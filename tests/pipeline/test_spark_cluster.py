@@ -1,0 +1,80 @@
+"""Source, sink and audit on executors that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+pytest.importorskip("pyspark")
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+from minibroker.testing.embedded import Minibroker  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "tests" / "support" / "applications" / "spark_cluster_job.py"
+SECONDS = 900
+RECORDS = 200
+
+
+@contextmanager
+def broker_with_records() -> Iterator[Minibroker]:
+    with Minibroker(ephemeral=True, topics={"in": 2, "out": 2}) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+        producer = confluent_kafka.Producer(settings)
+        for number in range(RECORDS):
+            producer.produce("in", key=f"key-{number}", value=str(number), headers=[("h", b"x")])
+        producer.flush()
+        yield broker
+
+
+def copied_once(broker: Minibroker, output: str) -> list[list[str]]:
+    """What the job has seen of its executors, once all that it did was held against the broker."""
+    seen = json.loads(output)
+    assert seen["findings"] == []
+    assert seen["transactions"] == ["out-0 COMMIT", "out-1 COMMIT"]
+    # A producer with Java's partitioner put each record into the partition where the sink must put it too.
+    read, copied = (broker.records(topic, isolation="read_committed") for topic in ("in", "out"))
+    assert len(copied) == RECORDS
+    assert {where(record) for record in copied} == {where(record) for record in read}
+    executors: list[list[str]] = seen["executors"]
+    return executors
+
+
+def where(record: Any) -> Any:
+    return record.key, record.value, record.partition, record.headers, record.timestamp_ms
+
+
+def run(argv: list[str], directory: Path, environment: dict[str, str], status: int = 0) -> str:
+    done = subprocess.run(
+        argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=SECONDS, check=False
+    )
+    assert done.returncode == status, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a_job_on_a_local_cluster(tmp_path: Path) -> None:
+    """Two executor JVMs, whose directories go with the job."""
+    import pyspark
+
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    environment.pop("SPARK_HOME", None)
+    beside_spark = set(Path(pyspark.__file__).parent.iterdir())
+    with broker_with_records() as broker:
+        argv = [sys.executable, str(JOB), "local-cluster[2,1,1024]", broker.bootstrap_servers]
+        executors = copied_once(broker, run(argv, tmp_path, environment))
+    assert len(executors) == 2
+    assert all(directory.startswith(str(temporary)) for directory, _, _ in executors)
+    assert list(temporary.glob("minibroker-spark-*")) == []
+    assert set(Path(pyspark.__file__).parent.iterdir()) == beside_spark
