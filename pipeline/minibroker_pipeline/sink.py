@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from minibroker.client.transactional import (
     Producer,
     TransactionalClient,
 )
+from minibroker.kernel.words import reason
 from minibroker.output import say
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Compression
@@ -61,7 +63,8 @@ class Sink:
     written to. others: further topics that a batch may write to, each with its number of partitions.
     job: of a write that is no stream, the name under which it happens once. marked: whether there is a marker at all.
     first_batch: the only batch for which a missing marker is no error. partitioner: what has chosen the partitions of
-    the rows, None where the query itself did.
+    the rows, None where the query itself did. commit_log: a file on the driver's machine that gets a line of JSON for
+    each commit.
     """
 
     bootstrap: str
@@ -76,6 +79,7 @@ class Sink:
     compression: Compression = Compression.NONE
     others: tuple[tuple[str, int], ...] = ()
     partitioner: str | None = None
+    commit_log: str | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -257,6 +261,7 @@ class SinkDriver:
             self.abort(reports)
             raise
         sink = self.sink
+        began = time.monotonic()
         with self._asking():
             if skipped:
                 self._leave(attempt)
@@ -265,6 +270,26 @@ class SinkDriver:
                 marker = SinkMarker(number + 1, batch.query, sink.partitions, sink.others, sink.partitioner)
                 self._mark(attempt, marker)
             self._client.end(attempt.producer, commit=True)
+        self._note(reports, time.monotonic() - began)
+
+    def _note(self, reports: Sequence[Written], seconds: float) -> None:
+        """Add the commit to the log of commits. A log that cannot be written is only said: the batch is committed."""
+        if self.sink.commit_log is None:
+            return
+        batch = reports[0].batch
+        line = {
+            "sink": self.sink.name,
+            "query": batch.query,
+            "batch": batch.number,
+            "records": sum(count for report in reports for count in report.counts.values()),
+            "partitions": sum(len(report.counts) for report in reports),
+            "commit_ms": round(seconds * 1000, 3),
+        }
+        try:
+            with open(self.sink.commit_log, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            say(f"sink {self.sink.name}: commitLog: {reason(error)}", to=sys.stderr, flush=True)
 
     def keep(self, query: str) -> None:
         """Commit this query's marker again as it is, so that it does not expire; nothing if there is none.

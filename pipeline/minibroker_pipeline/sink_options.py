@@ -33,6 +33,7 @@ _KNOWN: Final = frozenset(
         "transactiontimeoutms",
         "compression",
         "partitioner",
+        "commitlog",
     }
 )
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
@@ -90,6 +91,7 @@ def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
         timeout_ms=_number(texts, "transactionTimeoutMs", 300_000, 1),
         compression=Compression[compression],
         partitioner=partitioner,
+        commit_log=texts.get("commitlog"),
     )
     if all(counts):
         return sink

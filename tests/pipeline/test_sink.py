@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections import Counter
@@ -111,6 +112,31 @@ def test_a_batch_is_visible_once_it_is_committed(broker: Minibroker, sink: Sink)
     assert [report.counts for report in reports] == [{(sink.topic, 0): 4, (sink.topic, 2): 4}, {(sink.topic, 1): 4}]
     run(sink, 1)
     assert visible(broker, sink) == list(range(24))
+
+
+def test_each_commit_is_noted_with_its_time(
+    broker: Minibroker, sink: Sink, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a batch that had been committed, and not one that is refused. A line that cannot be written fails nothing."""
+    noted = replace(sink, commit_log=str(tmp_path / "commits"))
+    for number in (0, 0, 1):
+        run(noted, number)
+    driver = SinkDriver(noted)
+    reports = tasks(noted, driver.begin(), 2)
+    with (
+        broker.faults.inject("EndTxn", Error("TRANSACTION_ABORTABLE"), transactional_id=sink.name),
+        pytest.raises(SinkRefused),
+    ):
+        driver.commit(reports, 2)
+    driver.abort(reports)
+    lines = [json.loads(line) for line in (tmp_path / "commits").read_text().splitlines()]
+    assert [line.pop("commit_ms") > 0 for line in lines] == [True, True]
+    common = {"sink": sink.name, "query": QUERY, "records": 12, "partitions": 3}
+    assert lines == [{**common, "batch": 0}, {**common, "batch": 1}]
+    missing = tmp_path / "missing" / "commits"
+    run(replace(sink, commit_log=str(missing)), 2)
+    assert len(visible(broker, sink)) == 36
+    assert capsys.readouterr().err == f"sink {sink.name}: commitLog: {missing}: No such file or directory\n"
 
 
 def test_an_aborted_batch_is_never_visible(broker: Minibroker, sink: Sink) -> None:
@@ -590,6 +616,7 @@ def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
     assert sink_of(OPTIONS, streaming=False).marked is False
     job = sink_of({**OPTIONS, "jobId": "j"}, streaming=False)
     assert (job.marked, job.group) == (True, "s.j")
+    assert sink_of({**OPTIONS, "commitLog": "commits"}, streaming=True).commit_log == "commits"
     asked = {"bootstrap": sink.bootstrap, "topic": sink.topic, "sink": "s"}
     assert sink_of(asked, streaming=True).partitions == 3
     broker.state.create_topic(topic=f"{sink.topic}-more", partitions=5)
