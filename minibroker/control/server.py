@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.config.types import configured_address
 from minibroker.kernel.addresses import format_address
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.http_limits import BoundedHead, LimitedServer
+from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, LimitedServer
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
@@ -64,13 +64,16 @@ class ControlServer:
         run: BeginCommand,
         description: Callable[[], Any],
         page: LivePage | None = None,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.run = run
         self.token = token
         self.description = description
         self.page = page
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        server_type = type("_Server", (_Server,), {"address_family": family})
+        attributes = {"address_family": family, "max_connections": max_connections}
+        server_type = type("_Server", (_Server,), attributes)
         self._server: _Server = server_type(address, _Handler)
         self._server.control = self
         if not ipaddress.ip_address(self._server.server_address[0].partition("%")[0]).is_loopback:

@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 log = get_logger(__name__)
 
-_LOAD_CHUNK_BYTES = 128 * 1024
+LOAD_CHUNK_BYTES = 128 * 1024
 """Bytes replayed in one turn of the loop; a larger partition needs several and answers 14 until it is loaded."""
 _MAX_RECORDS_BYTES = 1 << 30
 
@@ -105,7 +105,8 @@ class CoordinatorHost(Generic[S]):
     transaction coordinator). base_sequence: what each batch has, with and without a producer id. say_refused: logs
     that a partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time);
     then the answer has the error, and the records stay in the log. map_error: the error code for a client when the log
-    refuses an append. perform(shard, effect): do what a decision left to do.
+    refuses an append. perform(shard, effect): do what a decision left to do. load_chunk_bytes: what one turn of a load
+    reads.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class CoordinatorHost(Generic[S]):
         write_timeout_ms: Callable[[CoordinatorResult[Any]], int],
         say_refused: Callable[[object, ApiError], None],
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
+        load_chunk_bytes: int = LOAD_CHUNK_BYTES,
     ) -> None:
         self.topic = topic
         self._partition_count = partition_count
@@ -133,6 +135,7 @@ class CoordinatorHost(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._say_refused = say_refused
         self._map_error = map_error
+        self.load_chunk_bytes = load_chunk_bytes
         self.effects = EffectQueue(timers, perform)
         self._hosted: dict[int, _Hosted[S]] = {}
 
@@ -212,7 +215,7 @@ class CoordinatorHost(Generic[S]):
         offset = partition.log.log_start_offset
         end = partition.log.log_end_offset
         while offset < end:
-            chunk = partition.log.read(offset, _LOAD_CHUNK_BYTES, bound=end, min_one_message=True).records
+            chunk = partition.log.read(offset, self.load_chunk_bytes, bound=end, min_one_message=True).records
             after = offset
             for position, header in iter_batches(chunk):
                 if header.next_offset > offset:

@@ -14,16 +14,17 @@ _KEPT: Final = 100
 
 
 class UnusedLookups:
-    """The last client ids and groups of such lookups."""
+    """The last client ids and groups of such lookups. most: how many are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _KEPT) -> None:
+        self._most = most
         self._last: dict[tuple[str | None, str], None] = {}
 
     def add(self, client_id: str | None, group: str) -> None:
         """A client looked up the coordinator of a group that does not exist."""
         self._last.pop((client_id, group), None)
         self._last[client_id, group] = None
-        if len(self._last) > _KEPT:
+        if len(self._last) > self._most:
             del self._last[next(iter(self._last))]
 
     def __iter__(self) -> Iterator[tuple[str | None, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
 
 # Module → (package, the extra of pyproject.toml that installs it)
 _MODULES = {
@@ -42,7 +42,7 @@ def install(extra: str) -> str:
     what has to be there."""
     if is_executable_file():
         return f'install "minibroker[{extra}]" with pip: the executable file does not have it'
-    if find_spec("pip") is None:
+    if importlib.util.find_spec("pip") is None:
         return f'install "minibroker[{extra}]" for {sys.executable}, which has no pip'
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
     return f'{python} -m pip install "minibroker[{extra}]"'
@@ -61,6 +61,6 @@ def missing(modules: Iterable[str]) -> list[str]:
 
 def _installed(module: str) -> bool:
     try:
-        return find_spec(module) is not None
+        return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False

@@ -61,19 +61,21 @@ class ConnectionLimit:
 
 
 class LimitedServer(http.server.ThreadingHTTPServer):
-    """At most MAX_CONNECTIONS. purpose: the server's name in log lines."""
+    """purpose: the server's name in log lines. max_connections: served at one time."""
 
     purpose = ""
+    max_connections = MAX_CONNECTIONS
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, *arguments: Any) -> None:
-        self.connection_limit = ConnectionLimit(MAX_CONNECTIONS)
+        self.connection_limit = ConnectionLimit(self.max_connections)
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.connection_limit.take(request):
-            log.warning("closing a %s connection of %s: %d are served", self.purpose, client_address, MAX_CONNECTIONS)
+            served = self.max_connections
+            log.warning("closing a %s connection of %s: %d are served", self.purpose, client_address, served)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minibroker.kernel.http_limits import BoundedHead, LimitedServer
+from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, LimitedServer
 from minibroker.kernel.logs import get_logger
 from minibroker.metrics.names import Sample, prometheus_name
 
@@ -33,9 +33,12 @@ class MetricsServer:
         address: tuple[str, int],
         rows: Callable[[], Rows],
         brokers: Callable[[], int] = lambda: 1,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        server_type = type("_Server", (LimitedServer,), {"address_family": family, "purpose": "metrics"})
+        attributes = {"address_family": family, "purpose": "metrics", "max_connections": max_connections}
+        server_type = type("_Server", (LimitedServer,), attributes)
         self._server = server_type(address, _handler(rows, brokers))
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(

@@ -120,11 +120,16 @@ def told_outside(
 
 
 @functools.cache
-def name_in_container() -> Callable[[str, str], str] | None:
-    """(client's address, our address) → the advertised host, inside a container; None elsewhere."""
-    if not any(map(os.path.exists, _CONTAINER_MARKS)):
+def name_in_container(
+    marks: tuple[str, ...] = _CONTAINER_MARKS, routes: str = _ROUTES
+) -> Callable[[str, str], str] | None:
+    """(client's address, our address) → the advertised host, inside a container; None elsewhere.
+
+    marks: files of which one says that it is a container. routes: the table of routes, as Linux writes it.
+    """
+    if not any(map(os.path.exists, marks)):
         return None
-    gateway, name = _gateway(), socket.gethostname()
+    gateway, name = _gateway(routes), socket.gethostname()
 
     def host(client: str, local: str) -> str:
         if local.startswith("127.") or local == "::1":
@@ -134,10 +139,10 @@ def name_in_container() -> Callable[[str, str], str] | None:
     return host
 
 
-def _gateway() -> str | None:
+def _gateway(routes: str) -> str | None:
     """The default route's next hop, as Linux tells it."""
     try:
-        with open(_ROUTES, encoding="ascii") as file:
+        with open(routes, encoding="ascii") as file:
             rows = [line.split() for line in file.readlines()[1:]]
     except OSError:
         return None

@@ -11,13 +11,10 @@ from typing import Any, ClassVar, dataclass_transform
 from minibroker_protocol.fields import Field, f
 from minibroker_protocol.source import compile_init
 
-HAS_ANNOTATIONLIB = sys.version_info >= (3, 14)
-"""Whether class bodies keep their annotations as a function (PEP 749)."""
-
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
     """The annotations of a class body as text: Python 3.14 keeps them as a function (PEP 649), older ones as a dict."""
-    if "__annotations__" in namespace or not HAS_ANNOTATIONLIB:
+    if "__annotations__" in namespace or tuple(sys.version_info) < (3, 14):
         annotations: dict[str, object] = namespace.get("__annotations__", {})
     else:
         annotationlib = import_module("annotationlib")

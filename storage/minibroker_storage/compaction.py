@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAP_BYTES = 128 * 1024 * 1024
 """log.cleaner.dedupe.buffer.size: memory for the keys of one round."""
 MAX_BATCH_BYTES = 128 * 1024 * 1024
-_CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 Stop = Callable[[], bool]
 
@@ -130,8 +130,11 @@ class Plan(NamedTuple):
     aborted: list[AbortedTxn]
     now_ms: int
 
-    def rewrite(self, stop: Stop = lambda: False, *, map_bytes: int = MAP_BYTES) -> Cleaned:
-        """Writes the cleaned segments. Raises CorruptBatch, StorageError or Stopped, leaving no file behind."""
+    def rewrite(
+        self, stop: Stop = lambda: False, *, map_bytes: int = MAP_BYTES, chunk_bytes: int = CHUNK_BYTES
+    ) -> Cleaned:
+        """Writes the cleaned segments, about ``chunk_bytes`` at once. Raises CorruptBatch, StorageError or
+        Stopped, leaving no file behind."""
         offsets = self._latest_offsets(map_bytes, stop)
         result = Cleaned(next_dirty=max(offsets.latest + 1, self.work.first_dirty))
         rules = Filter(
@@ -154,7 +157,7 @@ class Plan(NamedTuple):
                     suffix=CLEANED_SUFFIX,
                 )
                 result.groups.append(SegmentGroup(group, new))
-                _write_group(group, new, rules, result, stop)
+                _write_group(group, new, rules, result, stop, chunk_bytes)
         except BaseException:
             result.discard()
             raise
@@ -228,7 +231,9 @@ def _index(segment: Segment, first_dirty: int, offsets: OffsetMap, transactions:
     return True
 
 
-def _write_group(group: Sequence[Segment], new: Segment, rules: Filter, result: Cleaned, stop: Stop) -> None:
+def _write_group(
+    group: Sequence[Segment], new: Segment, rules: Filter, result: Cleaned, stop: Stop, chunk_bytes: int
+) -> None:
     buffers: list[Buffer] = []
     headers: list[BatchHeader] = []
     waiting = 0
@@ -252,7 +257,7 @@ def _write_group(group: Sequence[Segment], new: Segment, rules: Filter, result: 
                 headers.append(kept[0])
                 buffers.append(kept[1])
                 waiting += len(kept[1])
-            if waiting >= _CHUNK:
+            if waiting >= chunk_bytes:
                 write()
     write()
     for txn in rules.kept_aborts:
@@ -278,10 +283,12 @@ def install(log: PartitionLog, cleaned: Cleaned, now_ms: int) -> bool:
     return True
 
 
-def compact(log: PartitionLog, checkpoint: int | None, now_ms: int, *, force: bool = False) -> int | None:
+def compact(
+    log: PartitionLog, checkpoint: int | None, now_ms: int, *, force: bool = False, chunk_bytes: int = CHUNK_BYTES
+) -> int | None:
     """One round in one go: the new checkpoint, or None when nothing was due (`force`: when nothing is dirty)."""
     work = find_work(log, checkpoint, now_ms)
     if work.cleanable_bytes == 0 or not (force or work.due(log.config)):
         return None
-    cleaned = plan(log, work, now_ms).rewrite()
+    cleaned = plan(log, work, now_ms).rewrite(chunk_bytes=chunk_bytes)
     return cleaned.next_dirty if install(log, cleaned, now_ms) else None

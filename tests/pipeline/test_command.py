@@ -15,7 +15,6 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from minibroker.cli import main
-from minibroker.kernel import extras
 from minibroker_pipeline import audit_command as command
 from minibroker_pipeline.audit_command import add_arguments, engine_for, plan_of
 from minibroker_pipeline.files import Files, NotReadable
@@ -245,7 +244,7 @@ def test_the_engine_that_fits(
     size: int, spark: bool, options: list[str], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark only where it is asked for or there is much data, and where it is not installed a process reads more."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: object() if spark or name == "pip" else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if spark or name == "pip" else None)
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     arguments = parser.parse_args(["DATA_DIR", *options])

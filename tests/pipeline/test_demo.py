@@ -12,10 +12,10 @@ from minibroker.cli import main
 
 
 def test_what_cannot_be_run_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibroker_pipeline.demo_command.missing", lambda names: ["pyspark"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyspark" else object())
     assert main(["pipeline", "demo"]) == 2
     assert "the demo needs pyspark: " in capsys.readouterr().err
-    monkeypatch.setattr("minibroker_pipeline.demo_command.missing", lambda names: [])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert main(["pipeline", "demo", "--orders", "3"]) == 2
     assert capsys.readouterr().err == "minibroker pipeline: --orders 3: at least 30\n"
 

@@ -293,7 +293,7 @@ def test_annotations_as_python_3_14_keeps_them(monkeypatch: pytest.MonkeyPatch) 
     library.get_annotate_from_class_namespace = lambda namespace: namespace.get("__annotate_func__")  # type: ignore[attr-defined]
     library.call_annotate_function = lambda function, form: function(form)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "annotationlib", library)
-    monkeypatch.setattr(structs, "HAS_ANNOTATIONLIB", True)
+    monkeypatch.setattr(sys, "version_info", (3, 14))
     namespace = {"__qualname__": "Late", "__module__": "m", "__annotate_func__": annotate, "b": f(nullable="0+")}
     metaclass: Any = type(Data)
     late = metaclass("Late", (Data,), namespace, versions="0")

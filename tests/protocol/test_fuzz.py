@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from samples import message_versions, sample
 from sampling import search, thinned
 
-from minibroker_protocol import codegen_read
+from minibroker_protocol.codegen_read import BUDGET
 from minibroker_protocol.dsl import Message
-from minibroker_protocol.errors import Malformed
+from minibroker_protocol.errors import LongMessage, Malformed
 from minibroker_protocol.frames import FrameSplitter
 from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest, SyncGroupRequest
@@ -150,13 +150,13 @@ def test_round_trip(case: tuple[type[Message], int], rng: Random) -> None:
     assert message.decode_from(memoryview(bytearray(b"ab" + wire + b"c")), version, 2) == (made, 2 + len(wire))
 
 
-def peak_of(message: type[Message], version: int, wire: bytes) -> int:
+def peak_of(message: type[Message], version: int, wire: bytes, most: int = BUDGET) -> int:
     """The most bytes allocated at once while decoding, whether it succeeds or not."""
     message.decoder(version)
     tracemalloc.start()
     try:
-        message.decode(wire, version)
-    except Malformed:
+        message.decode_within(most, wire, version)
+    except (Malformed, LongMessage):
         pass
     finally:
         _, peak = tracemalloc.get_traced_memory()
@@ -227,32 +227,28 @@ def test_a_hostile_frame_is_refused_before_it_costs_memory(message: type[Message
     assert peak_of(message, version, wire) < 1_000_000
 
 
-def test_the_budget_counts_nested_arrays_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codegen_read, "BUDGET", 1_000_000)
-    monkeypatch.setattr(ProduceRequest, "__decoders__", {})
+def test_the_budget_counts_nested_arrays_together() -> None:
     partition = ProduceRequest.PartitionProduceData(index=0, records=None)
     topics = [ProduceRequest.TopicProduceData(name="t", partition_data=[partition] * 100)] * 100
     wire = ProduceRequest(acks=1, timeout_ms=1, topic_data=topics).encode(9)
-    with pytest.raises(Malformed, match=r"ProduceRequest v9: topic_data\.partition_data: 100 elements would make"):
-        ProduceRequest.decode(wire, 9)
-    assert peak_of(ProduceRequest, 9, wire) < 1_300_000
+    with pytest.raises(LongMessage, match=r"^100 elements would make the message too large"):
+        ProduceRequest.decode_within(1_000_000, wire, 9)
+    assert peak_of(ProduceRequest, 9, wire, 1_000_000) < 1_300_000
     few = ProduceRequest(acks=1, timeout_ms=1, topic_data=topics[:10])
-    assert ProduceRequest.decode(few.encode(9), 9) == few
+    assert ProduceRequest.decode_within(1_000_000, few.encode(9), 9) == few
 
 
-def test_the_budget_counts_bytes_that_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_counts_bytes_that_are_copied() -> None:
     """Strings are as long as the frame is; bytes are copied besides, and counted."""
-    monkeypatch.setattr(codegen_read, "BUDGET", 1_000_000)
-    monkeypatch.setattr(SyncGroupRequest, "__decoders__", {})
 
     def wire(name: str, assignment: bytes) -> bytes:
         one = SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=assignment)
         return SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[one] * 40).encode(5)
 
     for fits in (wire("n", bytes(20_000)), wire("n" * 30_000, b"")):
-        assert len(SyncGroupRequest.decode(fits, 5).assignments) == 40
-    with pytest.raises(Malformed, match=r"assignments\.assignment: 30000 bytes would make the message too large"):
-        SyncGroupRequest.decode(wire("n", bytes(30_000)), 5)
+        assert len(SyncGroupRequest.decode_within(1_000_000, fits, 5).assignments) == 40
+    with pytest.raises(LongMessage, match=r"^30000 bytes would make the message too large"):
+        SyncGroupRequest.decode_within(1_000_000, wire("n", bytes(30_000)), 5)
 
 
 def arrays_of(shapes: Shapes, message: type[Message]) -> list[tuple[Kind, bool]]:

@@ -14,8 +14,7 @@ from sampling import search
 
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, control_record, decode_records
-from minibroker_storage import compaction
-from minibroker_storage.compaction import Stopped, Work, compact, find_work, install, plan
+from minibroker_storage.compaction import CHUNK_BYTES, Stopped, Work, compact, find_work, install, plan
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, StorageError
 from minibroker_storage.log import PartitionLog
@@ -40,9 +39,10 @@ def records(*pairs: Pair) -> list[Record]:
 class Compacted:
     """A compacted log and what was written to it."""
 
-    def __init__(self, disk: Disk | None = None, config: LogConfig = COMPACT) -> None:
+    def __init__(self, disk: Disk | None = None, config: LogConfig = COMPACT, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.disk = disk or MemoryDisk()
         self.config = config
+        self.chunk_bytes = chunk_bytes
         self.log = open_log(self.disk, config=config)
         self.sequences: dict[int, int] = {}
         self.checkpoint: int | None = None
@@ -66,7 +66,7 @@ class Compacted:
     def compact(self, now_ms: int = NOW) -> bool:
         """Everything up to here becomes a sealed segment and is cleaned."""
         self.roll()
-        done = compact(self.log, self.checkpoint, now_ms, force=True)
+        done = compact(self.log, self.checkpoint, now_ms, force=True, chunk_bytes=self.chunk_bytes)
         self.checkpoint = self.checkpoint if done is None else done
         return done is not None
 
@@ -600,13 +600,11 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([1, 200, 1 << 20]))
 def test_any_log_reads_the_same_after_compaction(steps: list[tuple[str, list[Pair], int]], chunk: int) -> None:
     """chunk: bytes that are written at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "_CHUNK", chunk)
-        play(steps)
+    play(steps, chunk)
 
 
-def play(steps: list[tuple[str, list[Pair], int]]) -> None:
-    log = Compacted()
+def play(steps: list[tuple[str, list[Pair], int]], chunk: int = CHUNK_BYTES) -> None:
+    log = Compacted(chunk_bytes=chunk)
     open_: set[int] = set()
     now = NOW
     for what, pairs, pid in steps:

@@ -4,6 +4,7 @@ that fails as told."""
 import errno
 import gc
 import os
+import stat
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,13 +216,13 @@ def test_closing_a_disk_gives_every_handle_back(tmp_path: Path) -> None:
 
 def test_a_file_written_at_once_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
-    take = OsDisk._os_open
+    take = os.open
 
-    def taking(disk: OsDisk, path: str, flags: int) -> int:
-        opened.append(take(disk, path, flags))
+    def taking(path: str, flags: int, mode: int) -> int:
+        opened.append(take(path, flags, mode))
         return opened[-1]
 
-    monkeypatch.setattr(OsDisk, "_os_open", taking)
+    monkeypatch.setattr(os, "open", taking)
     disk = OsDisk(str(tmp_path))
     disk.write_atomic("a", b"x")
     assert opened
@@ -269,7 +270,9 @@ def test_of_what_was_not_synced_any_part_may_outlast_a_power_loss() -> None:
 @pytest.mark.parametrize(("soft", "most"), [(None, 2000), (1 << 20, 2000), (1024, 256), (8, 16)])
 def test_a_quarter_of_the_soft_limit_is_for_files(monkeypatch: pytest.MonkeyPatch, soft: int | None, most: int) -> None:
     assert 16 <= os_disk.default_max_handles() <= os_disk.MAX_HANDLES
-    monkeypatch.setattr(os_disk, "soft_limit", lambda: soft)
+    resource = pytest.importorskip("resource")
+    limits = (resource.RLIM_INFINITY if soft is None else soft, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     assert os_disk.default_max_handles() == most
 
 
@@ -306,22 +309,23 @@ def test_out_of_handles_with_none_to_give_is_a_storage_error(tmp_path: Path, mon
 
 @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="the platform writes by seeking")
 def test_a_write_that_breaks_off_leaves_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = OsDisk(str(tmp_path))
-    file = disk.open("a", create=True)
-    file.append([b"whole"])
     real = os.pwrite
     calls = []
 
     def break_off(fd: int, data: bytes, offset: int) -> int:
+        if offset < 5 or offset > 8:
+            return real(fd, data, offset)
         calls.append(offset)
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, bytes(data)[:3], offset)
 
-    monkeypatch.setattr(disk, "_write_some", break_off)
+    monkeypatch.setattr(os, "pwrite", break_off)
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.append([b"whole"])
     with pytest.raises(DiskFull):
         file.append([b"half-written"])
-    monkeypatch.undo()
     assert file.size == 5
     assert disk.read_bytes("a") == b"whole"
     file.append([b"!"])
@@ -367,8 +371,12 @@ def test_short_gathering_writes_are_completed(tmp_path: Path, monkeypatch: pytes
 
 def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync" if hasattr(os, "fdatasync") else "fsync", synced.append)
-    monkeypatch.setattr(OsDisk, "sync_dir", lambda *_: None)
+
+    def sync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync" if hasattr(os, "fdatasync") else "fsync", sync)
     for durable in (False, True):
         disk = OsDisk(str(tmp_path), durable=durable)
         file = disk.open("a", create=True)

@@ -811,13 +811,15 @@ def test_a_file_that_is_gone_is_a_storage_error(disk: MemoryDisk) -> None:
         log.read(0, 1 << 20, bound=2)
 
 
-def test_a_scan_ends_where_it_was_told_to(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_ends_where_it_was_told_to(disk: MemoryDisk) -> None:
+    """Also where what it reads at once ends with a batch."""
     log = open_log(disk)
+    size = log_scan.CHUNK
+    around = len(batch(bytes(size - 200))) - (size - 200)
     for _ in range(4):
-        append(log, batch(b"x"))
+        append(log, batch(bytes(size - around)))
     file = log.segments[0].log
-    size = file.size // 4
-    monkeypatch.setattr(log_scan, "CHUNK", size)
+    assert file.size == 4 * size
     assert [position for position, _, _ in log_scan.scan(file, 3 * size)] == [0, size, 2 * size]
     with pytest.raises(CorruptBatch, match=f"at byte {2 * size} of {3 * size - 1}: "):
         list(log_scan.scan(file, 3 * size - 1))

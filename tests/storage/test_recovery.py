@@ -7,12 +7,12 @@ import pytest
 from logs import NOW, RULES, append, batch, batches, end_transaction, open_log, refused, tree, values
 from old_messages import message
 
-from minibroker_lab.simulation.faulty_disk import FaultyDisk, FaultyFile
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader, Record, build_batch, iter_batches, patch_offsets
 from minibroker_storage import recovery
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import DiskFull
+from minibroker_storage.disk import NotFound, StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
@@ -676,19 +676,16 @@ def test_a_marker_that_is_none_is_named_by_file_and_byte(clean: bool) -> None:
         assert f"{LOG}: batch at byte " in again.warnings[0]
 
 
-def test_an_epoch_file_that_could_not_be_synced_is_synced_by_the_next_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_file_that_could_not_be_synced_is_synced_by_the_next_flush() -> None:
     disk = FaultyDisk()
     log = open_log(disk)
     append(log, batch(b"v"))
-    real, left = FaultyFile.sync, [1]
+    refusals = [NotFound(errno.ENOENT, "not opened", "leader-epoch-checkpoint")]
 
-    def full(file: FaultyFile) -> None:
-        if file.path.endswith("leader-epoch-checkpoint") and left:
-            left.pop()
-            raise DiskFull(errno.ENOSPC, "no space left", file.path)
-        real(file)
+    def refuse_once(what: str, path: str) -> StorageError | None:
+        return refusals.pop() if what == "sync" and path.endswith("leader-epoch-checkpoint") and refusals else None
 
-    monkeypatch.setattr(FaultyFile, "sync", full)
+    disk.refuses = refuse_once
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
         log.flush()
     log.flush()

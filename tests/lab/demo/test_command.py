@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from minibroker.kernel import extras
 from minibroker_lab.demo import command
 
 
@@ -24,7 +23,7 @@ def options(*arguments: str) -> argparse.Namespace:
 def test_a_missing_client_is_one_clear_line(
     absent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == absent else object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == absent else object())
     assert command.run(options()) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -9,6 +9,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker.broker import log_maintenance
 from minibroker.control.commands import Commands
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages import DeleteTopicsRequest, FetchRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
@@ -179,16 +180,11 @@ def test_a_broker_that_stops_lets_no_one_wait_for_its_compaction() -> None:
     cluster.stop()
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_more(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = MemoryCluster(CONFIG, topics={"t": 1})
+def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    cluster = MemoryCluster(CONFIG, topics={"t": 1}, disk=disk)
     fill(cluster, 4)
-
-    def fails() -> None:
-        raise StorageError(5, "no room", "cleaner-offset-checkpoint")
-
-    monkeypatch.setattr(cluster.broker.directory, "write_cleaner_offsets", fails)
+    disk.refuses = lambda _, path: StorageError(5, "no room", path) if "cleaner-offset-checkpoint" in path else None
     cluster.timers.advance(1000)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert caplog.messages[0].startswith("cleaner checkpoint not written: ")

@@ -11,7 +11,6 @@ import pytest
 from minibroker.cli import main
 from minibroker.client.security import LoginFailed, scram
 from minibroker.config.types import ConfigError
-from minibroker.kernel import extras
 from minibroker.kernel.extras import _MODULES, hint, install
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
@@ -78,7 +77,7 @@ def test_the_audit_without_its_libraries(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in modules else object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in modules else object())
     if "numpy" not in modules and "pyarrow" not in modules:
         pytest.importorskip("pyarrow")
     assert main(["audit", str(data), *options]) == 2

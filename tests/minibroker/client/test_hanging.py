@@ -194,26 +194,22 @@ def _stable(client: TransactionsClient) -> None:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def test_a_commit_on_its_way_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_on_its_way_is_not_listed() -> None:
     """It is open when the leader is asked, and complete when the coordinator is."""
-    with (
-        Minibroker(topics={TOPIC: 2}, ephemeral=True) as broker,
-        TransactionsClient(broker.bootstrap_servers) as client,
-    ):
-        producer = client.init_producer_id("checkout", 60_000)
-        produce(client, producer, AWAY, b"a")
-        listing = client.list_transactions
-        asked: list[str] = []
+    asked: list[str] = []
 
-        def list_transactions(**filters: Any) -> Any:
+    class Late(TransactionsClient):
+        def list_transactions(self, *arguments: Any, **filters: Any) -> Any:
             if not asked:
-                client.end(producer, commit=True)
-                client.patiently(lambda: _stable(client))
-            found = listing(**filters)
+                self.end(producer, commit=True)
+                self.patiently(lambda: _stable(self))
+            found = super().list_transactions(*arguments, **filters)
             asked.extend(one.transaction_state for _, one in found)
             return found
 
-        monkeypatch.setattr(client, "list_transactions", list_transactions)
+    with Minibroker(topics={TOPIC: 2}, ephemeral=True) as broker, Late(broker.bootstrap_servers) as client:
+        producer = client.init_producer_id("checkout", 60_000)
+        produce(client, producer, AWAY, b"a")
         assert find_hanging(client, [(TOPIC, AWAY)], older_than_ms=0, now_ms=1 << 60) == []
         assert asked == ["CompleteCommit"]
 

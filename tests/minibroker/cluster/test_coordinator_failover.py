@@ -274,9 +274,10 @@ def test_without_the_last_epoch_in_the_log_the_retry_is_fenced() -> None:
     brokers.stop()
 
 
-def test_a_long_log_is_loaded_over_several_turns_and_answers_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibroker.coordinator_runtime.coordinator_host._LOAD_CHUNK_BYTES", 100)
+def test_a_long_log_is_loaded_over_several_turns_and_answers_that_it_is() -> None:
     brokers = ManyBrokers(3)
+    for broker in brokers.cluster.brokers.values():
+        broker.coordinators.transactions.host.load_chunk_bytes = 100
     brokers.create("t", [[2, 3, 1]])
     producer = Producer(brokers)
     for _ in range(20):

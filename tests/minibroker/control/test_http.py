@@ -20,7 +20,6 @@ from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
 from minibroker.control.server import ControlServer, parse_control
 from minibroker.faults import FaultError
-from minibroker.kernel import http_limits
 from minibroker.kernel.addresses import parse_address
 from minibroker.kernel.http_limits import MAX_HEAD_BYTES
 from minibroker.server.options import make_options
@@ -254,12 +253,11 @@ def test_the_limit_of_headers_is_one_of_each_request(address: tuple[str, int]) -
     connection.close()
 
 
-def test_silent_connections_do_not_keep_the_owner_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_do_not_keep_the_owner_out() -> None:
     """They take the places and nothing else: the one that has waited longest makes room."""
     done: Future[Any] = Future()
     done.set_result("done")
-    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 2)
-    server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
+    server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict, max_connections=2)
     server.start()
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     try:
@@ -273,7 +271,7 @@ def test_silent_connections_do_not_keep_the_owner_out(monkeypatch: pytest.Monkey
         server.close()
 
 
-def test_a_connection_that_is_served_is_not_closed_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
     answer: Future[Any] = Future()
     asked: Queue[str] = Queue()
 
@@ -281,8 +279,7 @@ def test_a_connection_that_is_served_is_not_closed_for_another(monkeypatch: pyte
         asked.put(name)
         return answer
 
-    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 1)
-    server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
+    server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict, max_connections=1)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -9,8 +9,7 @@ import pytest
 from manual_time import ManualTimers
 from one_partition import FOLLOWER, OnePartition
 
-from minibroker.coordinator_runtime import coordinator_host
-from minibroker.coordinator_runtime.coordinator_host import CoordinatorHost, append_error
+from minibroker.coordinator_runtime.coordinator_host import LOAD_CHUNK_BYTES, CoordinatorHost, append_error
 from minibroker.coordinators.result import CoordinatorResult, Effect, Pending
 from minibroker.kernel.deferred import Deferred
 from minibroker.partitions.refused_appends import RefusedAppends
@@ -77,7 +76,14 @@ class WrittenDown:
 class Story:
     """Partition 0 of three replicas, two of which must be in sync; one shard in each leader epoch."""
 
-    def __init__(self, *, replay_on_append: bool = False, config: LogConfig | None = None, **image: Any) -> None:
+    def __init__(
+        self,
+        *,
+        replay_on_append: bool = False,
+        config: LogConfig | None = None,
+        load_chunk_bytes: int = LOAD_CHUNK_BYTES,
+        **image: Any,
+    ) -> None:
         self.one = OnePartition(config, **image)
         self.loads = ManualTimers()
         self.shards: list[WrittenDown] = []
@@ -92,6 +98,7 @@ class Story:
             base_sequence=0,
             write_timeout_ms=lambda _: TIMEOUT_MS,
             say_refused=RefusedAppends(self.loads, "/memory").say,
+            load_chunk_bytes=load_chunk_bytes,
         )
 
     def shard(self, index: int, leader_epoch: int) -> WrittenDown:
@@ -313,10 +320,9 @@ def test_closing_resigns_everywhere() -> None:
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def filled(monkeypatch: pytest.MonkeyPatch, batches: int = 3) -> Story:
+def filled(batches: int = 3) -> Story:
     """Each of the batches in the log takes a turn of its own to load."""
-    monkeypatch.setattr(coordinator_host, "_LOAD_CHUNK_BYTES", 1)
-    story = Story(replicas=(1,), isr=(1,))
+    story = Story(load_chunk_bytes=1, replicas=(1,), isr=(1,))
     for number in range(batches):
         story.one.partition.append(
             bytearray(build_batch([Record(0, 0, f"{number}".encode(), b"v")])), origin=Origin.COORDINATOR
@@ -325,7 +331,7 @@ def filled(monkeypatch: pytest.MonkeyPatch, batches: int = 3) -> Story:
 
 
 def test_a_load_takes_turns_and_answers_14_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = filled(monkeypatch)
+    story = filled()
     story.elect()
     with pytest.raises(ApiError) as caught:
         story.host.shard(0)
@@ -340,7 +346,7 @@ def test_a_load_takes_turns_and_answers_14_until_its_end(monkeypatch: pytest.Mon
 
 
 def test_a_load_ends_with_the_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = filled(monkeypatch)
+    story = filled()
     story.elect()
     story.host.resigned(0)
     story.loads.advance(0)
@@ -348,7 +354,7 @@ def test_a_load_ends_with_the_leadership(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_new_reign_loads_anew_and_the_old_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = filled(monkeypatch)
+    story = filled()
     story.elect()
     story.elect(6)
     story.loads.advance(0)
@@ -381,7 +387,7 @@ def test_markers_and_records_of_the_future() -> None:
 
 
 def test_a_partition_that_cannot_be_read_stays_in_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = filled(monkeypatch)
+    story = filled()
 
     def broken(key: bytes, value: bytes | None) -> Any:
         raise ValueError("broken")

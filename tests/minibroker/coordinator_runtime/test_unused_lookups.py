@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from group_client import FIRST_GROUP, GroupClient
 
-from minibroker.coordinator_runtime import unused_lookups
 from minibroker.coordinator_runtime.unused_lookups import UnusedLookups
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -32,9 +30,8 @@ def test_a_lookup_is_unused_until_a_member_joins() -> None:
     assert unused() == ["shared"]
 
 
-def test_the_oldest_lookups_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unused_lookups, "_KEPT", 3)
-    lookups = UnusedLookups()
+def test_the_oldest_lookups_are_forgotten() -> None:
+    lookups = UnusedLookups(most=3)
     for number in range(9):
         lookups.add("app", f"g{number}")
     lookups.add("app", "g7")

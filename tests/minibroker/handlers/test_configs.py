@@ -209,7 +209,7 @@ def test_what_was_set_is_listed_until_it_is_deleted_and_survives_a_restart() -> 
 def test_the_level_of_a_logger_acts(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "minibroker.broker.broker"
     logger = logging.getLogger(name)
-    monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(logging.getLogger(name), "level", logger.level)
     assert altered(cluster, LOGGER, "1", (name, SET, "FATAL")) == (0, None)
     assert not logger.isEnabledFor(logging.ERROR)
     rows = {

@@ -51,17 +51,17 @@ def test_text_on_a_terminal() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_a_line_that_cannot_be_formatted_is_written_without(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_that_cannot_be_formatted_is_written_without(capsys: pytest.CaptureFixture[str]) -> None:
     """As at the limit of open files, where nothing can be imported."""
     stream = io.StringIO()
     logs.configure("info", "json", stream)
 
-    def fail(self: logs.JsonLine, record: logging.LogRecord) -> str:
-        raise OSError(24, "Too many open files")
+    class Failing(logs.JsonLine):
+        def format(self, record: logging.LogRecord) -> str:
+            raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(logs.JsonLine, "format", fail)
+    (handler,) = logging.getLogger("minibroker").handlers
+    handler.setFormatter(Failing())
     logs.get_logger("minibroker.somewhere").warning("%s stays", "it")
     assert stream.getvalue() == "minibroker: it stays ([Errno 24] Too many open files)\n"
     stream.close()
@@ -152,13 +152,15 @@ def test_text_from_outside_makes_no_line_and_moves_no_cursor(stream: io.StringIO
     assert colours.format(record).count("\x1b[2J") == 0
 
 
-def test_a_line_without_its_formatter_is_printable_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_its_formatter_is_printable_too() -> None:
     stream = io.StringIO()
     logs.configure("info", "text", stream)
 
-    def refuse(self: logs.TextLine, record: logging.LogRecord) -> str:
-        raise OSError("no handle")
+    class Refusing(logs.TextLine):
+        def format(self, record: logging.LogRecord) -> str:
+            raise OSError("no handle")
 
-    monkeypatch.setattr(logs.TextLine, "format", refuse)
+    (handler,) = logging.getLogger("minibroker").handlers
+    handler.setFormatter(Refusing())
     logs.get_logger("minibroker.somewhere").warning("topic %s", "a\nb\x1b")
     assert stream.getvalue() == "minibroker: topic a\\nb\\x1b (no handle)\n"

@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.faults import Error
-from minibroker.kernel import extras
 from minibroker.requests.chain import Place
 
 BEANS = Path(__file__).with_name("mbeans-4.3.1.txt")
@@ -186,7 +185,7 @@ def test_a_taken_port_is_one_line(option: str, what: str, capsys: pytest.Capture
 
 
 def test_a_missing_package_is_one_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: object() if name == "pip" else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "pip" else None)
     assert main(["serve", "--port", "0", "--ephemeral", "--metrics", "127.0.0.1:0"]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("minibroker: --metrics needs prometheus-client: ")

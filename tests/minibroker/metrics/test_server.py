@@ -8,15 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from minibroker.kernel import http_limits
 from minibroker.metrics.server import MetricsServer
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
+def server() -> Iterator[MetricsServer]:
     pytest.importorskip("prometheus_client")
-    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 2)
-    started = MetricsServer(("127.0.0.1", 0), lambda: {1: []})
+    started = MetricsServer(("127.0.0.1", 0), lambda: {1: []}, max_connections=2)
     yield started
     started.close()
 

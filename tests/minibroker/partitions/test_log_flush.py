@@ -316,18 +316,18 @@ def test_records_in_the_place_of_a_lost_tail_wait_for_a_sync_of_their_own(acks: 
     assert story.log.recovery_point == story.log.log_end_offset == 2
 
 
-def test_a_sync_that_fails_for_any_reason_takes_the_log_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_for_any_reason_takes_the_log_offline() -> None:
     """A damaged index file, or a defect: what is on the disk is unknown."""
     story = Story(STRICT)
     answer = story.produce()
 
-    def broken(log: PartitionLog, up_to: int | None = None) -> None:
+    def broken(what: str, path: str) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(PartitionLog, "flush", broken)
+    passes, story.disk.refuses = story.disk.refuses, broken
     story.held.run_all()
     assert answer.result() == ErrorCode.KAFKA_STORAGE_ERROR
-    monkeypatch.undo()
+    story.disk.refuses = passes
     assert story.produce().result() == ErrorCode.KAFKA_STORAGE_ERROR
     story.held.run_all()
     assert story.log.high_watermark == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from memory_cluster import keep_loading
@@ -11,7 +12,8 @@ from seed_client import ID, OK, SeedClient, produce_request
 
 from minibroker.kernel.deferred import Deferred
 from minibroker.releases.semantics import KAFKA, KIP
-from minibroker_protocol.dsl import Request, Response
+from minibroker.requests.tapped_request import TappedRequest
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import DescribeTransactionStateRequest
 from minibroker_storage.retention import delete_old_segments
@@ -405,26 +407,23 @@ def test_the_check_needs_an_answer(start: Start, error: ErrorCode, code: ErrorCo
 
 
 @pytest.mark.seed("360-14", semantics="kip")
-def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_looks_again_after_the_answer(start: Start) -> None:
     """A batch that made the producer known meanwhile: its state decides, not the stale answer."""
     client, _ = _lost_zombie(start, replace(KIP, check_unknown_producer=True))
-    broker = client.cluster.broker
     zombie = client.described()
     stale = (zombie.producer_id, zombie.epoch + 5)
-    transport, held = broker.transport, []
+    held = []
 
     class Slow:
-        direct = False
-
-        def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
-            answer = transport.send(node_id, request, version)
-            if not isinstance(request, DescribeTransactionStateRequest):
+        def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+            answer = tapped.apply()
+            if not isinstance(tapped.request, DescribeTransactionStateRequest):
                 return answer
-            later: Deferred[Response] = Deferred()
+            later: Deferred[Any] = Deferred()
             held.append((later, answer))
             return later
 
-    monkeypatch.setattr(broker, "transport", Slow())
+    client.cluster.cluster.set_broker_tap(Slow())
     waiting = client.cluster.send(produce_request(stale, 0, 1, 0, True, client.cluster.clock.now_ms()), 11)
     assert not waiting.done
     plain = produce_request(stale, 0, 1, 0, False, client.cluster.clock.now_ms())
@@ -437,32 +436,35 @@ def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytes
     assert (answered.error_code, answered.base_offset) == (OK, written.base_offset)
 
 
+class Listening:
+    """Notes what a broker sends, and lets it pass."""
+
+    def __init__(self) -> None:
+        self.asked: list[type[Request]] = []
+
+    def serve(self, tapped: TappedRequest) -> Deferred[Any]:
+        self.asked.append(type(tapped.request))
+        return tapped.apply()
+
+
 @pytest.mark.parametrize(("level", "code", "asks"), [(0, OK, 0), (1, EPOCH, 1), (2, EPOCH, 1)])
 @pytest.mark.seed("360-18", semantics="kip")
-def test_the_check_waits_for_the_level_that_came_with_its_call(
-    start: Start, level: int, code: int, asks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_waits_for_the_level_that_came_with_its_call(start: Start, level: int, code: int, asks: int) -> None:
     client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True), level)
-    transport, asked = client.cluster.broker.transport, []
-
-    class Listening:
-        direct = False
-
-        def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
-            asked.append(type(request))
-            return transport.send(node_id, request, version)
-
-    monkeypatch.setattr(client.cluster.broker, "transport", Listening())
+    listening = Listening()
+    client.cluster.cluster.set_broker_tap(listening)
     assert client.produce(zombie, 0).code == code
-    assert asked == [DescribeTransactionStateRequest] * asks
+    assert listening.asked == [DescribeTransactionStateRequest] * asks
 
 
 @pytest.mark.seed("360-18", semantics="kafka")
-def test_kafka_never_makes_the_call(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_never_makes_the_call(start: Start) -> None:
     for level in (0, 2):
         client, zombie = _lost_zombie(start, KAFKA, level=level)
-        monkeypatch.setattr(client.cluster.broker, "transport", None)
+        listening = Listening()
+        client.cluster.cluster.set_broker_tap(listening)
         assert client.produce(zombie, 0).code == OK
+        assert listening.asked == []
 
 
 @both

@@ -70,14 +70,16 @@ def test_the_files_in_use_are_counted() -> None:
 
 
 def test_connections_leave_the_disks_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "_in_use", lambda: 20)
+    resource = pytest.importorskip("resource")
+    limit = 1000
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    monkeypatch.setattr(os, "listdir", lambda _: ["a file"] * 20)
     disks = [OsDisk(str(tmp_path), max_handles=250), MemoryDisk()]
-    monkeypatch.setattr(handles, "soft_limit", lambda: 1000)
     assert connection_limit(1 << 31, disks) == 1000 - 250 - 20 - 64
     assert connection_limit(10, disks) == 10
-    monkeypatch.setattr(handles, "soft_limit", lambda: 100)
+    limit = 100
     assert connection_limit(1 << 31, disks) == 8
-    monkeypatch.setattr(handles, "soft_limit", lambda: None)
+    limit = resource.RLIM_INFINITY
     assert connection_limit(1 << 31, disks) == 1 << 31
 
 

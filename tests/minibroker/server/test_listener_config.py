@@ -13,8 +13,7 @@ from free_ports import free_port
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings
-from minibroker.server import listener_config
-from minibroker.server.listener_config import listener_configs
+from minibroker.server.listener_config import listener_configs, name_in_container
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -145,24 +144,13 @@ def test_inside_a_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         "eth0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0\n"
         "eth0 00000000 010011AC 0003 0 0 0 00000000 0 0 0\n"
     )
-    monkeypatch.setattr(listener_config, "_CONTAINER_MARKS", (str(mark),))
-    monkeypatch.setattr(listener_config, "_ROUTES", str(routes))
     monkeypatch.setattr(socket, "gethostname", lambda: "c0ffee")
-    listener_config.name_in_container.cache_clear()
-    try:
-        name_for = listener_config.name_in_container()
-        assert name_for is not None
-        assert name_for("172.17.0.1", "172.17.0.5") == "localhost"
-        assert name_for("172.17.0.9", "172.17.0.5") == "c0ffee"
-        assert name_for("127.0.0.1", "127.0.0.1") == "127.0.0.1"
-    finally:
-        listener_config.name_in_container.cache_clear()
+    name_for = name_in_container((str(mark),), str(routes))
+    assert name_for is not None
+    assert name_for("172.17.0.1", "172.17.0.5") == "localhost"
+    assert name_for("172.17.0.9", "172.17.0.5") == "c0ffee"
+    assert name_for("127.0.0.1", "127.0.0.1") == "127.0.0.1"
 
 
-def test_outside_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_config, "_CONTAINER_MARKS", ("/no/such/mark",))
-    listener_config.name_in_container.cache_clear()
-    try:
-        assert listener_config.name_in_container() is None
-    finally:
-        listener_config.name_in_container.cache_clear()
+def test_outside_a_container() -> None:
+    assert name_in_container(("/no/such/mark",)) is None
