@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_process import start_command
 from scripted_broker import SILENCE, ScriptedBroker, scripted_broker
 
 from minibroker_lab.conformance import command as cli
@@ -96,8 +98,8 @@ def test_reports_are_there_while_the_run_goes_on(suite: Suite, monkeypatch: pyte
 def test_an_interrupted_run_has_its_reports_and_goes_on(suite: Suite) -> None:
     suite.answers = {"a": NONE, "b": UNKNOWN, "c": SILENCE}
     report = ["--report", "json", "--report-dir", str(suite.folder)]
-    command = [sys.executable, "-m", "minibroker", "conformance", "--bootstrap", suite.bootstrap, "--jobs", "1"]
-    with subprocess.Popen([*command, *report, str(suite.write())], stdout=subprocess.PIPE, text=True) as process:
+    command = ("conformance", "--bootstrap", suite.bootstrap, "--jobs", "1", *report, str(suite.write()))
+    with start_command(*command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout
         assert any(line.startswith("FAIL b") for line in process.stdout)
         process.send_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from command_process import ForkedProcess, start_command
 from leftovers import left_on
 
 from minibroker import Minibroker
@@ -55,11 +56,11 @@ def faults(broker: Minibroker) -> Iterator[Faults]:
 
 
 @contextmanager
-def started(broker: Minibroker, file: Path) -> Iterator[subprocess.Popen[str]]:
+def started(broker: Minibroker, file: Path) -> Iterator[subprocess.Popen[str] | ForkedProcess]:
     """The suite as a process of its own, whose output is kept back as it is for a user."""
-    command = [sys.executable, "-m", "minibroker", "conformance", "-v", "--bootstrap", broker.bootstrap_servers]
+    command = ("conformance", "-v", "--bootstrap", broker.bootstrap_servers, str(file))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    suite = subprocess.Popen([*command, str(file)], stdout=subprocess.PIPE, text=True, env=environment)
+    suite = start_command(*command, stdout=subprocess.PIPE, text=True, env=environment)
     with suite:
         yield suite
 

@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command_process import run_command, start_command
 
 from minibroker import Minibroker
 from minibroker.cli import main
@@ -46,7 +48,7 @@ class Served:
     def __init__(
         self, *arguments: str, tmp: Path, portable_signals: bool = False, stdin: int = subprocess.DEVNULL
     ) -> None:
-        command = [sys.executable, "-m", "minibroker"]
+        command = []
         if portable_signals:
             code = (
                 "import sys, minibroker.server.signals as s;"
@@ -58,14 +60,11 @@ class Served:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
         environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp), "TEMP": str(tmp)}
         with self.log.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [*command, "serve", *arguments],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=environment,
-            )
+            streams: dict[str, Any] = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+            if command:
+                self.process = subprocess.Popen([*command, "serve", *arguments], env=environment, **streams)
+            else:
+                self.process = start_command("serve", *arguments, env=environment, **streams)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
 
@@ -368,11 +367,8 @@ def test_a_broker_does_not_settle_among_other_files(tmp_path: Path, brokers: str
     for name in ("main.py", "python-3", "src", "README.md"):
         (tmp_path / name).mkdir()
     before = sorted(tmp_path.rglob("*"))
-    argv = [sys.executable, "-m", "minibroker", "serve", "--port", "0", "--brokers", brokers, "--until-stdin-closes"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*argv, "--data-dir", str(tmp_path)], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    argv = ("serve", "--port", "0", "--brokers", brokers, "--until-stdin-closes", "--data-dir", str(tmp_path))
+    done = run_command(*argv, env=os.environ, timeout=60)
     assert done.returncode == 2
     assert done.stderr == (
         f"minibroker: data directory {tmp_path} has no meta.properties, but README.md, main.py, src: "

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from broker import ROOT, start_minibroker
+from command_process import run_command, start_command
 
 from minibroker import Minibroker
 from minibroker.control import trace_command
@@ -30,8 +31,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "minibroker", *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, env=environment(**variables), timeout=30)
+    return run_command(*arguments, env=environment(**variables), timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +162,8 @@ def test_trace_and_replay(served: tuple[str, Path, str], tmp_path: Path) -> None
 
 def traced(served: tuple[str, Path, str], *arguments: str) -> Any:
     """Start `minibroker trace`; the result waits for its end and gives its lines."""
-    argv = [sys.executable, "-m", "minibroker", "trace", "--control", served[0], "--token-file", str(served[1])]
-    process = subprocess.Popen(
-        [*argv, "--seconds", "20", *arguments],
+    process = start_command(
+        *("trace", "--control", served[0], "--token-file", str(served[1]), "--seconds", "20", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_process import start_command
 from golden import unpack
 from memory_cluster import MemoryCluster
 
@@ -181,8 +182,8 @@ def test_a_file_that_cannot_be_printed_is_one_line(
 def test_a_reader_that_has_seen_enough_is_told_nothing(kafka: Path) -> None:
     log = str(kafka / "rolled-0" / LOG)
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-    argv = [sys.executable, "-m", "minibroker", "dump", "--records", *[log] * 50]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+    pipe = subprocess.PIPE
+    with start_command("dump", "--records", *[log] * 50, stdout=pipe, stderr=pipe, env=environment) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from command_process import ForkedProcess, start_command
+
 PREFIX = "bootstrap.servers="
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -30,7 +32,7 @@ class BrokerProcess:
     """A running broker: `bootstrap` as HOST:PORT[,HOST:PORT…], its process, and the file its stderr goes to."""
 
     bootstrap: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedProcess
     log: Path
 
     def tail(self, characters: int = 4000) -> str:
@@ -58,12 +60,15 @@ def named_bootstrap() -> str | None:
 
 def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None, tree: Path = ROOT) -> BrokerProcess:
     """Start `minibroker serve --port 0 …` of a tree and return once it says where it listens."""
-    argv = [*(command or [sys.executable, "-m", "minibroker"]), "serve", "--port", "0", *arguments]
+    arguments = ("serve", "--port", "0", *arguments)
     environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=python_path(tree))
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
     with log.open("w") as stderr:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
-        )
+        if command is None and tree == ROOT:
+            process = start_command(*arguments, stdout=pipe, stderr=stderr, text=True, env=environment)
+        else:
+            argv = [*(command or [sys.executable, "-m", "minibroker"]), *arguments]
+            process = subprocess.Popen(argv, stdin=null, stdout=pipe, stderr=stderr, text=True, env=environment)
     line = first_line(process, START_SECONDS)
     broker = BrokerProcess(line.removeprefix(PREFIX).strip(), process, log)
     if not line.startswith(PREFIX):
@@ -100,7 +105,7 @@ def python_path(tree: Path = ROOT) -> str:
     return os.pathsep.join(part for part in path if part)
 
 
-def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+def first_line(process: subprocess.Popen[str] | ForkedProcess, seconds: float) -> str:
     """The first line of the child's stdout, or '' when it ends or `seconds` pass before."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     stdout = process.stdout

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from command_process import start_command
+
 MARK = "MINIBROKER_TEST_MARK"
 DROPPED = ("PYTHON", "KAFKA_", "MINIBROKER_")
-MINIBROKER = (sys.executable, "-m", "minibroker")
 SECONDS = 60.0
 
 
@@ -28,7 +29,8 @@ def clean_environment(temporary: Path, **more: str) -> dict[str, str]:
 
 
 class Started:
-    """`minibroker ARGUMENTS` as a process. What it and its children leave is known by a mark in their environment."""
+    """`minibroker ARGUMENTS` as a process. What it and its children leave is known by a mark in their environment, and
+    by the session that it leads: a forked process shows the environment of its parent."""
 
     def __init__(
         self, *arguments: str, tmp: Path, stdout: int | IO[bytes] = subprocess.PIPE, **environment: str
@@ -38,13 +40,13 @@ class Started:
         self._mark = uuid.uuid4().hex
         self._log = self.temporary.with_suffix(".err")
         with self._log.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [*MINIBROKER, *arguments],
-                stdin=subprocess.DEVNULL,
+            self.process = start_command(
+                *arguments,
                 stdout=stdout,
                 stderr=stderr,
                 cwd=tmp,
                 env=clean_environment(self.temporary, **{MARK: self._mark}, **environment),
+                start_new_session=True,
             )
 
     @property
@@ -92,13 +94,15 @@ class Started:
         if not sys.platform.startswith("linux"):
             return
         mark = f"{MARK}={self._mark}".encode()
-        for environment in Path("/proc").glob("[0-9]*/environ"):
+        for process in Path("/proc").glob("[0-9]*"):
             try:
-                alive = mark in environment.read_bytes()
+                # After the name, which may hold any character: state, parent, group, session.
+                state, _, _, session = (process / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
+                ours = session == str(self.process.pid) or mark in (process / "environ").read_bytes()
             except OSError:
                 continue
-            if alive:
-                yield environment.parent.name
+            if ours and state != "Z":
+                yield process.name
 
 
 class Silent:

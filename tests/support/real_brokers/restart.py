@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from broker import python_path
+from command_process import MINIBROKER, ForkedProcess, start_command
 from free_ports import free_ports
 
 SECONDS = 90.0
-_children: dict[int, subprocess.Popen[bytes]] = {}
+_children: dict[int, subprocess.Popen[bytes] | ForkedProcess] = {}
 """What this very process has started."""
 
 
@@ -77,10 +78,14 @@ def _end(what: dict[str, Any]) -> None:
 
 def _started(what: dict[str, Any], state: Path) -> None:
     environment = os.environ | {"PYTHONPATH": python_path()}
+    null, argv = subprocess.DEVNULL, what["argv"]
     with open(what["log"], "ab") as out:
-        process = subprocess.Popen(
-            what["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
-        )
+        streams: dict[str, Any] = {"stdin": null, "stdout": out, "stderr": out, "start_new_session": True}
+        # A program ends before a second one would be started, and its process that forks with it.
+        if tuple(argv[: len(MINIBROKER)]) == MINIBROKER and __name__ != "__main__":
+            process = start_command(*argv[len(MINIBROKER) :], env=environment, **streams)
+        else:
+            process = subprocess.Popen(argv, env=environment, **streams)
     _children[process.pid] = process
     state.write_text(json.dumps(what | {"pid": process.pid}))
     deadline = time.monotonic() + SECONDS
