@@ -271,8 +271,8 @@ def _java_length(text: str) -> int:
 
 
 def _in_words_of(commit: Commit, error: ApiError) -> ApiError:
-    """The error code in the request's version: older ones have no codes about member epochs."""
+    """The error code in the request's version: an older TxnOffsetCommit has no codes about member epochs, and an older
+    OffsetCommit is refused before they are compared."""
     if error.code is not ErrorCode.STALE_MEMBER_EPOCH or commit.knows_epochs:
         return error
-    code = ErrorCode.ILLEGAL_GENERATION if commit.transactional else ErrorCode.UNSUPPORTED_VERSION
-    return ApiError(code, error.message)
+    return ApiError(ErrorCode.ILLEGAL_GENERATION, error.message)

@@ -279,6 +279,19 @@ def test_a_record_on_its_way_when_leadership_ends_is_not_replayed(caplog: pytest
     assert (story.shards[0].replayed, story.shards[0].has_resigned) == ([], 1)
 
 
+@pytest.mark.parametrize(
+    ("replay_on_append", "code"), [(False, ErrorCode.COORDINATOR_NOT_AVAILABLE), (True, ErrorCode.NOT_COORDINATOR)]
+)
+def test_a_record_whose_topic_is_deleted_after_the_end_of_leadership(replay_on_append: bool, code: ErrorCode) -> None:
+    """The group coordinator ends its waits when it resigns, the transaction coordinator when the log does."""
+    story = Story(replay_on_append=replay_on_append)
+    story.elect()
+    answer = story.execute("a")
+    story.host.resigned(0)
+    story.one.partition.dropped()
+    assert refused(answer) == code
+
+
 def test_a_record_of_the_reign_before_changes_nothing_in_this_one() -> None:
     """Elected twice without a resignation between: the first shard ends, the second is read from the log."""
     story = Story()

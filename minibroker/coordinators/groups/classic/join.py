@@ -175,8 +175,11 @@ class Join:
     ) -> CoordinatorResult[None]:
         member_id = request.member_id
         # It comes back with the id that MEMBER_ID_REQUIRED gave it, which static members never get (KIP-394).
-        if member_id in group.pending_joins and request.group_instance_id is None:
-            return self._add(group, client, request, member_id, answer)
+        if member_id in group.pending_joins:
+            if request.group_instance_id is None:
+                return self._add(group, client, request, member_id, answer)
+            answer.resolve(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, ""))  # Kafka: IllegalStateException
+            return CoordinatorResult(None)
         try:
             member = group.validate_member(member_id, request.group_instance_id, "JoinGroup")
         except ApiError as error:

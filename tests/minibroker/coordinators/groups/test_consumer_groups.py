@@ -328,6 +328,17 @@ def test_older_epochs_while_giving_up(client: Members) -> None:
     assert too_large == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2  # looked at first
 
 
+def test_an_older_epoch_of_a_partition_that_is_being_given_up(client: Members) -> None:
+    """It counts as long as it is a's."""
+    assert pair(client) == ([0, 1], [2, 3])
+    client.enter("c")
+    client.enter("d")
+    keeps = assigned_partitions(client.beat("a", 3, [0, 1]))
+    (gives_up,) = {0, 1} - set(keeps or ())
+    offset = {("t", gives_up): 5}
+    assert [client.commit(offset, "a", epoch) for epoch in (1, 2)] == [[STALE], [NONE]]
+
+
 def test_transactional_offsets_by_member_epoch(client: Members) -> None:
     pair(client)
     producer = client.producer()

@@ -198,6 +198,10 @@ def test_a_commit_that_is_refused_as_a_whole_leaves_a_group_that_nobody_sees(cli
     client.commit({("t", 0): 3}, metadata="y" * 4097)
     client.shard().decisions.expire()
     assert told() == missing
+    client.commit({("t", 0): 3}, metadata="y" * 4097)
+    assert client.commit({("t", 0): 3}) == [NONE]
+    assert delete_groups(client, "g") == {"g": NONE}
+    assert (client.fetch(T0), told()) == ({T0: -1}, missing)
 
 
 def test_unreadable_subscriptions_count_as_every_topic(client: GroupClient) -> None:

@@ -48,6 +48,14 @@ def test_old_versions_join_at_once(client: GroupClient, version: int) -> None:
     assert (joined.error_code, joined.generation_id, len(joined.members)) == (NONE, 1, 1)
 
 
+def test_a_static_member_cannot_join_with_the_id_that_a_dynamic_one_was_given(client: GroupClient) -> None:
+    """Kafka fails on it (classicGroupJoinExistingMember)."""
+    given = client.join(version=9).member_id
+    refused = client.join(given, version=9, instance="i")
+    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert client.join(given, version=9).error_code == NONE
+
+
 def test_an_id_that_nobody_joins_with_is_forgotten(client: GroupClient) -> None:
     told = client.join(version=9)
     client.advance(10_001)
