@@ -216,11 +216,11 @@ def scan_bytes(
         end_offset = int(block.last_offsets[-1]) + 1
         if sink is not None:
             sink(block, faults)
+    if end_offset < 0:
+        end_offset = base_of(path) if path.endswith(".log") else facts.first_offset
     rows = collapse.rows()
     if scan.reason:
         left = bytes(data[scan.end : len(data) if stop is None else stop])
-        if end_offset < 0:
-            end_offset = int(path.rpartition("/")[2][:20]) if path.endswith(".log") else facts.first_offset
         where = f"{path}: at byte {scan.end} of {len(data)}: {scan.reason}"
         rows.append(torn(facts.log, path, scan.end, end_offset, left, where))
     if indexes is not None:

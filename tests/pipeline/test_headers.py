@@ -16,7 +16,9 @@ from minibroker.rules.runs import merge_runs, merge_spans  # noqa: E402
 from minibroker.rules.scan import DEPTHS, scan_directory, scan_log  # noqa: E402
 from minibroker_pipeline import headers, lockstep  # noqa: E402
 from minibroker_pipeline.headers import scan_bytes  # noqa: E402
+from minibroker_pipeline.index_match import IndexMatch  # noqa: E402
 from minibroker_protocol.records import Record, build_batch, end_txn_marker  # noqa: E402
+from minibroker_storage.indexes import TIME_ENTRY  # noqa: E402
 from minibroker_storage.memory_disk import MemoryDisk  # noqa: E402
 
 
@@ -161,3 +163,19 @@ def test_any_log(entries: Any, cuts: list[int], cleaned: int, block: int) -> Non
         compare(disk, LogFacts(Log("", "t", 0), cleaned_offset=cleaned), path, "headers", cuts)
     finally:
         headers.BLOCK = before
+
+
+@pytest.mark.parametrize(("recovery_point", "mended"), [(1685, True), (1686, False)])
+def test_an_entry_of_a_log_that_was_cut_to_nothing(recovery_point: int, mended: bool) -> None:
+    """Kafka 4.4.0 leaves it in the file when a follower gives up its only batch (TimeIndex.truncateTo): an empty log
+    ends where it begins."""
+    facts = LogFacts(Log("", "t", 0), recovery_point=recovery_point, clean=False)
+    stem, entries = f"t-0/{1685:020}", TIME_ENTRY.pack(1_795_828_957_336, 0) + bytes(2 * TIME_ENTRY.size)
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    disk.write_atomic(f"{stem}.log", b"")
+    disk.write_atomic(f"{stem}.timeindex", entries)
+    indexes = IndexMatch.of(stem, 1685, b"", entries)
+    rows = scan_bytes(facts, f"{stem}.log", memoryview(b""), indexes=indexes).rows
+    assert rows == list(scan_log(disk, facts, f"{stem}.log"))
+    assert [row.mended for row in rows if isinstance(row, LogFault)] == [mended]
