@@ -1,6 +1,7 @@
 """A load on two real Apache Kafka brokers that leaves everything behind that is lawful, copied while they are stopped:
 
     python tests/support lawful_load [--points N] [--seed N] [--keep DIRECTORY]
+    python tests/support lawful_load --judge DIRECTORY
 
 Transactions (transaction.version 0, then 1, then 2), idempotent producers, group offsets, compaction, deletion by time
 and size, DeleteRecords, policies that change, moves between log directories, elections, topics that are made and
@@ -11,13 +12,14 @@ Kafka itself drops markers (docs/explanation/what-kafka-does.md), and a coordina
 ends sends its markers again, whatever the producer has begun since (KAFKA-19999). So a finding is explained where it
 
 - covers a record of which a read_committed consumer disagrees with the journal in the end,
-- covers a record of a transaction that its coordinator ended on this partition while a broker was down, so that the
-  producer's next transaction decides about it, or is the missing marker of one,
+- covers a record of a transaction whose marker for this partition was dropped, as the coordinator's own log says, so
+  that the producer's next transaction decides about it, or is the missing marker of one,
 - is about a marker that an older coordinator sent while the present one had not decided the transaction yet,
 - is about a time index whose first entry is of a later leader epoch than the larger timestamp before it: a replica that
   is restarted and then cut forgets the largest timestamp where no entry stays (LogSegment.truncateTo).
 
-The journal, and when brokers were down, are in journal.json beside the copies.
+The journal, what that consumer saw otherwise, and the dropped markers are in journal.json beside the copies, with the
+brokers' logs; `--judge` reads copies that were kept again.
 
 Needs Maven and confluent-kafka.
 """
@@ -37,9 +39,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,6 +51,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from free_ports import free_ports
+from jvm import FAST_START
 from real_kafka import RealKafka
 from write_healthy import Wire
 
@@ -95,13 +99,24 @@ TOPICS: dict[str, tuple[int, int, dict[str, str]]] = {
 """name -> (partitions, replicas, configs)."""
 WHOLE = ("kept", "moving")
 """Topics that nothing is ever taken from but by DeleteRecords."""
-ELECTED_MS = 5_000
-"""So long after the start of a broker all partitions have a leader again."""
 WRITTEN_BEFORE_MS = 10_000
 """A record may be so much older than its transaction is for the coordinator: the transaction's timeout."""
+PATIENCE_SECONDS = 600
+"""Only what will never come takes longer, however busy the machine."""
 PROGRESS = 25
 """Transactions that end between two points, at least."""
 COMMIT, ABORT, UNKNOWN = "commit", "abort", "unknown"
+MARKERS = "kafka.coordinator.transaction.TransactionMarkerChannelManager"
+SAY_DROPPED = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    f"-Dorg.slf4j.simpleLogger.log.{MARKERS}=info",
+)
+DROPPED = re.compile(
+    rf"^(\S+) .*{re.escape(MARKERS)} - .*Couldn't find leader endpoint for partitions \w+\((.*?)\)"
+    r" while trying to send transaction markers for (\S+), "
+)
+"""The line of a coordinator that drops markers: when, `TOPIC-PARTITION, ...`, and the transactional id."""
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
@@ -119,12 +134,21 @@ class Known:
 
 
 @dataclass
+class Dropped:
+    """A marker that the coordinator did not send (at, ms), as the partition had no leader."""
+
+    name: str
+    topic: str
+    partition: int
+    at: int
+
+
+@dataclass
 class Journal:
-    """transactions: all that ended. down: when a broker was down (ms), or its partitions still without a leader."""
+    """transactions: all that ended."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     transactions: list[Known] = field(default_factory=list)
-    down: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def ended(self) -> int:
@@ -155,11 +179,15 @@ class Load:
         self.over = threading.Event()
         self.journal = Journal()
         (port,) = free_ports(1)
-        first = RealKafka(f"{SETTINGS}log.dirs={{data}}-a,{{data}}-b\n", features=("transaction.version=0",))
+        options = (*FAST_START, *SAY_DROPPED)
+        first = RealKafka(
+            f"{SETTINGS}log.dirs={{data}}-a,{{data}}-b\n", jvm_options=options, features=("transaction.version=0",)
+        )
         second = RealKafka(
             f"{SETTINGS}process.roles=broker\nnode.id=2\nlog.dirs={{data}}\n"
             f"controller.quorum.voters=1@127.0.0.1:{first.controller_port}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n",
             port,
+            options,
         )
         self.brokers = (first, second)
         self.bootstrap = f"{first.bootstrap},{second.bootstrap}"
@@ -168,7 +196,6 @@ class Load:
             "1b": Path(f"{first.directory}/data-b"),
             "2": Path(f"{second.directory}/data"),
         }
-        self._down_since = 0
 
     def start(self) -> None:
         for broker in self.brokers:
@@ -202,20 +229,19 @@ class Load:
 
     # -- what happens between two points ---------------------------------------------------------------------------
 
-    def kill(self, index: int) -> None:
-        self._down_since = now_ms()
-        self.brokers[index].kill()
-
-    def stop(self, index: int) -> None:
-        self._down_since = now_ms()
-        self.brokers[index].stop()
-
     def restart(self) -> None:
         for broker in self.brokers:
             if broker.process is not None and broker.process.poll() is not None:
                 broker.start()
                 broker.wait()
-                self.journal.down.append((self._down_since, now_ms() + ELECTED_MS))
+
+    def dropped(self) -> list[Dropped]:
+        return [
+            drop
+            for broker in self.brokers
+            for line in (broker.directory / "broker.log").read_text(errors="replace").splitlines()
+            for drop in dropped_by(line)
+        ]
 
     def delete_records(self) -> None:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "-", "log_level": 0})
@@ -224,7 +250,9 @@ class Load:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
             wanted.append(TopicPartition(topic, 0, self.random.randint(low, high)))
         consumer.close()
-        for done in self.admin.delete_records(wanted).values():
+        # A new client: librdkafka 2.16 sends DeleteRecords to a leader of long ago, and never asks who it is now.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for done in admin.delete_records(wanted).values():
             done.result()
 
     def change_policy(self) -> None:
@@ -266,19 +294,20 @@ class Load:
         events: dict[str, Callable[[], None]] = {
             "delete records": self.delete_records,
             "change the policy": self.change_policy,
-            "kill 2": lambda: self.kill(1),
+            "kill 2": self.brokers[1].kill,
             "move": self.move,
-            "stop 2": lambda: self.stop(1),
+            "stop 2": self.brokers[1].stop,
             "elect": self.elect,
-            "kill 1": lambda: self.kill(0),
+            "kill 1": self.brokers[0].kill,
             "make a topic again": self.remake,
-            "stop 1": lambda: self.stop(0),
+            "stop 1": self.brokers[0].stop,
             "nothing": lambda: None,
         }
         name = [*events][number % len(events)]
         before = self.journal.ended
-        patiently(lambda: self.journal.ended >= before + PROGRESS, "no transaction ends", 120)
-        patiently(lambda: succeeds(events[name]), f"cannot {name}")
+        patiently(lambda: self.journal.ended >= before + PROGRESS, "no transaction ends")
+        refusals: list[KafkaException] = []
+        patiently(lambda: succeeds(events[name], refusals), lambda: f"cannot {name}: {refusals[-1]}")
         return f"transaction.version {level - 1}, {name}"
 
     # -- copies ----------------------------------------------------------------------------------------------------
@@ -308,7 +337,8 @@ class Load:
             path.unlink()
 
     def disagreements(self) -> dict[Place, str]:
-        """Records of which a read_committed consumer sees something else than the journal says."""
+        """Records of which a read_committed consumer sees something else than the journal says. What is above an open
+        transaction it cannot see; that is no loss."""
         self.over.set()
         for thread in threading.enumerate():
             if isinstance(thread, Client):
@@ -316,6 +346,7 @@ class Load:
         self.restart()
         seen: set[Place] = set()
         starts: dict[tuple[str, int], int] = {}
+        ends: dict[tuple[str, int], int] = {}
         reader = confluent_kafka.Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "-", "isolation.level": "read_committed",
              "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
@@ -325,22 +356,22 @@ class Load:
             starts[place.topic, place.partition], _ = reader.get_watermark_offsets(place, timeout=30)
             place.offset = starts[place.topic, place.partition]
         reader.assign(places)
-        open_places = {(place.topic, place.partition) for place in places}
-        deadline = time.monotonic() + 120
-        while open_places and time.monotonic() < deadline:
-            message = reader.poll(1)
-            if message is None:
-                continue
-            if message.error() is None:
-                seen.add((message.topic(), message.partition(), message.offset()))
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                open_places.discard((message.topic(), message.partition()))
+
+        def read_on() -> bool:
+            for message in reader.consume(10_000, 1):
+                if message.error() is None:
+                    seen.add((message.topic(), message.partition(), message.offset()))
+                elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    ends.setdefault((message.topic(), message.partition()), message.offset())
+            return len(ends) == len(places)
+
+        patiently(read_on, "a partition cannot be read to its end")
         reader.close()
         disagreements: dict[Place, str] = {}
         for known in self.journal.transactions:
             for record in known.places:
                 topic, partition, offset = record
-                if topic not in TOPICS or offset < starts[topic, partition]:
+                if topic not in TOPICS or not starts[topic, partition] <= offset < ends[topic, partition]:
                     continue
                 lost = known.outcome == COMMIT and topic in WHOLE and record not in seen
                 if lost or (known.outcome == ABORT and record in seen):
@@ -425,11 +456,12 @@ def plain(client: Client) -> None:
 # -- judging ---------------------------------------------------------------------------------------------------------
 
 
-def succeeds(action: Callable[[], None]) -> bool:
+def succeeds(action: Callable[[], None], refusals: list[KafkaException]) -> bool:
     """Whether Kafka did it; while leaders are elected it may not."""
     try:
         action()
-    except KafkaException:
+    except KafkaException as refusal:
+        refusals.append(refusal)
         return False
     return True
 
@@ -438,11 +470,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def patiently(done: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def patiently(done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not done():
         if time.monotonic() > deadline:
-            raise TimeoutError(otherwise)
+            raise TimeoutError(otherwise if isinstance(otherwise, str) else otherwise())
         time.sleep(0.05)
 
 
@@ -461,12 +493,21 @@ def errors_of(folder: Path) -> list[dict[str, Any]]:
     return errors
 
 
+def dropped_by(line: str) -> Iterator[Dropped]:
+    """The markers that a line of a broker's log says were dropped."""
+    if match := DROPPED.match(line):
+        at = int(datetime.fromisoformat(match[1]).timestamp() * 1000)
+        for log in match[2].split(", "):
+            topic, _, partition = log.rpartition("-")
+            yield Dropped(match[3], topic, int(partition), at)
+
+
 class Evidence:
     """What the load knows of Kafka's own losses, see the top of this module."""
 
-    def __init__(self, journal: Journal, disagreements: Mapping[Place, str]) -> None:
+    def __init__(self, dropped: Iterable[Dropped], disagreements: Mapping[Place, str]) -> None:
         self._disagreements = disagreements
-        self._down = journal.down
+        self._dropped = [*dropped]
         self._decisions: set[Decision] = set()
 
     def learn(self, folder: Path) -> None:
@@ -479,17 +520,21 @@ class Evidence:
         ]
         self._decisions |= set(read_coordinators(states, whole=False).decisions)
 
-    def _while_down(self, decision: Decision) -> bool:
-        """Whether a broker was down between the decision and the end of its markers."""
-        until = max(decision.timestamp, decision.completed)
-        return any(since <= until and decision.timestamp <= to for since, to in self._down)
+    def _is_dropped(self, decision: Decision, topic: str, partition: int) -> bool:
+        """Whether the coordinator dropped the decision's marker for the partition before it called it complete."""
+        return any(
+            (drop.name, drop.topic, drop.partition) == (decision.transactional_id, topic, partition)
+            and decision.timestamp <= drop.at
+            and (drop.at <= decision.completed or decision.completed < 0)
+            for drop in self._dropped
+        )
 
     def explains(self, folder: Path, error: dict[str, Any]) -> bool:
         log = error["path"].split("/")[1] if "path" in error else f"{error['topic']}-{error['partition']}"
         topic, _, number = log.rpartition("-")
         partition = int(number or 0)
         decisions = [decision for decision in self._decisions if (topic, partition) in decision.partitions]
-        dropped = [decision for decision in decisions if self._while_down(decision)]
+        dropped = [decision for decision in decisions if self._is_dropped(decision, topic, partition)]
         if error["rule"] == TIME_INDEX:
             return _was_cut(folder / (error.get("path") or error["file"]), error["position"])
         first, last = error.get("first_offset", -1), error.get("last_offset", -1)
@@ -559,31 +604,54 @@ class Result:
 
 
 def run(points: int, seed: int, keep: Path, say: Callable[[str], None] = print) -> Result:
+    record(points, seed, keep, say)
+    return judge(keep, say)
+
+
+def record(points: int, seed: int, keep: Path, say: Callable[[str], None]) -> None:
+    """`keep` gets a copy for each point, NUMBER/LOG DIRECTORY/..., journal.json and the brokers' logs."""
     load = Load(seed)
-    copied: list[tuple[Path, str]] = []
+    copies: dict[str, str] = {}
+    disagreements: dict[Place, str] = {}
     try:
         load.start()
         for number in range(points):
             what = load.between(number, points)
-            folder = keep / f"{number:02}"
-            load.copy(folder)
-            copied.append((folder, what))
-            say(f"{number}: {what}, {load.journal.ended} transactions")
+            name = f"{number:02}"
+            load.copy(keep / name)
+            copies[name] = what
+            say(f"{name}: {what}, {load.journal.ended} transactions")
             load.restart()
         disagreements = load.disagreements()
     finally:
+        journal = {
+            "copies": copies,
+            "transactions": [asdict(transaction) for transaction in load.journal.transactions],
+            "disagreements": [[*place, known] for place, known in disagreements.items()],
+            "dropped": [asdict(drop) for drop in load.dropped()],
+        }
+        (keep / "journal.json").write_text(json.dumps(journal))
+        for number, broker in enumerate(load.brokers, 1):
+            shutil.copy(broker.directory / "broker.log", keep / f"broker-{number}.log")
         load.close()
-    known = [asdict(transaction) for transaction in load.journal.transactions]
-    (keep / "journal.json").write_text(json.dumps({"transactions": known, "down": load.journal.down}))
-    evidence = Evidence(load.journal, disagreements)
+
+
+def judge(keep: Path, say: Callable[[str], None]) -> Result:
+    """Judge the copies of `record`; those without an unexplained error are removed."""
+    journal = json.loads((keep / "journal.json").read_text())
+    disagreements = {(topic, partition, offset): known for topic, partition, offset, known in journal["disagreements"]}
+    evidence = Evidence([Dropped(**drop) for drop in journal["dropped"]], disagreements)
     errors, unexplained = 0, []
-    for folder, what in copied:
+    for name, what in journal["copies"].items():
+        folder = keep / name
+        if not folder.is_dir():
+            continue
         evidence.learn(folder)
         found_errors = errors_of(folder)
         errors += len(found_errors)
         new = [error for error in found_errors if not evidence.explains(folder, error)]
-        unexplained += [f"{folder.name} ({what}): {json.dumps(error)}" for error in new]
-        say(f"{folder.name}: {what}: {len(found_errors)} errors, {len(new)} unexplained")
+        unexplained += [f"{name} ({what}): {json.dumps(error)}" for error in new]
+        say(f"{name}: {what}: {len(found_errors)} errors, {len(new)} unexplained")
         if not new:
             shutil.rmtree(folder)
     return Result(errors, unexplained, disagreements)
@@ -594,10 +662,19 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="directory for the copies that have errors")
+    parser.add_argument("--judge", type=Path, help="such a directory, to judge what is in it again")
     arguments = parser.parse_args()
-    keep = arguments.keep or Path(tempfile.mkdtemp(prefix="lawful-"))
-    keep.mkdir(parents=True, exist_ok=True)
-    result = run(arguments.points, arguments.seed, keep, lambda line: print(line, flush=True))
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    if arguments.judge:
+        keep = arguments.judge
+        result = judge(keep, say)
+    else:
+        keep = arguments.keep or Path(tempfile.mkdtemp(prefix="lawful-"))
+        keep.mkdir(parents=True, exist_ok=True)
+        result = run(arguments.points, arguments.seed, keep, say)
     for (topic, partition, offset), known in result.disagreements.items():
         print(f"journal and consumer disagree: {topic}-{partition}@{offset}: {known}")
     for line in result.unexplained[:50]:
