@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,14 +39,54 @@ def restartable_minibroker(arguments: list[str], command: list[str] | None = Non
         own = ["serve", "--port", str(port), "--data-dir", str(data), *arguments]
         start(state, [*(command or [sys.executable, "-m", "minibroker"]), *own], port, Path(place, "log"))
         try:
-            yield f"127.0.0.1:{port}", state
+            with _restarting(state):
+                yield f"127.0.0.1:{port}", state
         finally:
             end(state)
 
 
 def restart_command(state: Path) -> str:
     """For a shell."""
+    words, statuses = (shlex.quote(str(pipe)) for pipe in _pipes(state))
+    if _pipes(state)[0].exists():
+        return f"echo >{words}; read status <{statuses}; exit $status"
     return shlex.join([sys.executable, __file__, str(state)])
+
+
+def _pipes(state: Path) -> tuple[Path, Path]:
+    """Named pipes beside the file: an empty line in the first restarts the broker, the second has the exit status."""
+    return state.with_suffix(".restart"), state.with_suffix(".status")
+
+
+@contextmanager
+def _restarting(state: Path) -> Iterator[None]:
+    """Inside, this process restarts the broker when `restart_command` is run: that starts no Python for it."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    for pipe in _pipes(state):
+        os.mkfifo(pipe)
+    words, statuses = (os.open(pipe, os.O_RDWR) for pipe in _pipes(state))  # so that neither end waits for the other
+
+    def serve() -> None:
+        while os.read(words, 1) == b"\n":
+            status = 0
+            try:
+                restart(state)
+            except SystemExit as error:
+                print(error, file=sys.stderr)
+                status = 1
+            os.write(statuses, b"%d\n" % status)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.write(words, b".")
+        thread.join()
+        os.close(words)
+        os.close(statuses)
 
 
 def start(state: Path, argv: list[str], port: int, log: Path, *, kill: bool = False) -> None:
