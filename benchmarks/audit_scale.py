@@ -28,7 +28,16 @@ PARTITIONS = 8
 TIMESTAMP = 1_795_000_000_000
 
 
-def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool, transactions: int, uneven: bool) -> None:
+def make(
+    path: Path,
+    gb: float,
+    record_bytes: int,
+    producers: int,
+    hot: bool,
+    transactions: int,
+    uneven: bool,
+    partitions: int = PARTITIONS,
+) -> None:
     """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data, with
     `transactions` each commits after so many batches on a partition, with `uneven` records have 0.4 to 1.6 times their
     size, and keys of 1 to 20 bytes and a header."""
@@ -47,8 +56,8 @@ def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool, tr
     path.mkdir(parents=True, exist_ok=True)
     (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (path / "cleaner-offset-checkpoint").touch()
-    share = int(gb * (1 << 30)) // PARTITIONS
-    for partition in range(PARTITIONS):
+    share = int(gb * (1 << 30)) // partitions
+    for partition in range(partitions):
         _partition(path / f"load-{partition}", template, count, share, producers, hot, transactions)
 
 
@@ -198,6 +207,7 @@ def main() -> None:
     making.add_argument("--gb", type=float, default=1.0)
     making.add_argument("--record-bytes", type=int, default=100)
     making.add_argument("--producers", type=int, default=200)
+    making.add_argument("--partitions", type=int, default=PARTITIONS)
     making.add_argument("--hot", action="store_true")
     making.add_argument("--uneven", action="store_true", help="records of many sizes, with a header")
     making.add_argument(
@@ -221,6 +231,7 @@ def main() -> None:
             arguments.hot,
             arguments.transactions,
             arguments.uneven,
+            arguments.partitions,
         )
     else:
         common = arguments.depth, arguments.rounds, arguments.tables, arguments.cold

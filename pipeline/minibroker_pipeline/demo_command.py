@@ -97,10 +97,11 @@ class _Demo:
 
         self._write_orders(thirds[1], thirds[2])
         before = self._count(PAYMENTS)
+        self._tell(f"{PAYMENTS}: the broker will refuse the next commit, on purpose")
         # The first EndTxn commits the marker again as the query starts, the second one ends the batch.
         with self._broker.faults.inject("EndTxn", Error("TRANSACTION_ABORTABLE"), transactional_id=SINK, nth=2):
             failed = self._copy()
-        self._tell(f"{PAYMENTS}: the commit is refused, the query {'failed' if failed else 'went on'}; "
+        self._tell(f"{PAYMENTS}: the query {'failed' if failed else 'went on'}; "
                    f"{self._count(PAYMENTS) - before} of its records are visible")  # fmt: skip
         self._copy()
         self._tell(f"{PAYMENTS}: the query is started again: {self._count(PAYMENTS)} records")
