@@ -26,7 +26,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
         request.operation,
         request.permission_type,
     )
-    found = sorted(filter(chosen.matches, ctx.broker.image.acls))
+    matching = sorted(filter(chosen.matches, ctx.broker.image.acls))
     resources = [
         DescribeAclsResponse.DescribeAclsResource(
             resource_type=kind,
@@ -43,7 +43,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             ],
         )
         for (kind, name, pattern), entries in groupby(
-            found, attrgetter("resource_type", "resource_name", "pattern_type")
+            matching, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
     return DescribeAclsResponse(resources=resources)

@@ -117,10 +117,10 @@ def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
 
 def _check_node(ctx: RequestContext, name: str, expected: str) -> None:
     """Raises INVALID_REQUEST unless `name` is this broker's id."""
-    asked = node_id_of(name)
-    if asked is None:
+    node_id = node_id_of(name)
+    if node_id is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if asked != ctx.broker.node_id:
+    if node_id != ctx.broker.node_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected} received {name}")
 
 

@@ -142,15 +142,15 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
             read.failed = True
             return read
     bound = _bound(fetch, log)
-    found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
+    chunk = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
-    data.records = found.records
-    read.size = len(found.records)
+    data.records = chunk.records
+    read.size = len(chunk.records)
     if fetch.isolation == READ_COMMITTED:
         data.aborted_transactions = [
             FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-            for a in log.aborted_transactions(found)
+            for a in log.aborted_transactions(chunk)
         ]
     return read
 

@@ -20,7 +20,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 _PartitionData = FetchResponse.PartitionData
-_Found = list[tuple[FetchTarget, FetchResponse.PartitionData]]
+_Answers = list[tuple[FetchTarget, FetchResponse.PartitionData]]
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferred[FetchResponse]:
@@ -34,17 +34,17 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
             session = sessions.resume(state.replica_id, request.session_id, request.session_epoch)
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
-    failed: _Found = []
+    failed: _Answers = []
     session.begin()
     for target, log_start_offset in _targets(ctx, request):
         session.update(target)
         error_of = _progress(ctx, session, target, log_start_offset)
         if error_of is not None:
             failed.append((target, error_of))
-    found = failed + _read_ready(ctx, session, request)
-    if request.max_wait_ms <= 0 or any(_urgent(data) for _, data in found):
-        return _respond(session, found)
-    return _wait(ctx, session, request, found)
+    answers = failed + _read_ready(ctx, session, request)
+    if request.max_wait_ms <= 0 or any(_urgent(data) for _, data in answers):
+        return _respond(session, answers)
+    return _wait(ctx, session, request, answers)
 
 
 def _targets(ctx: RequestContext, request: FetchRequest) -> list[tuple[FetchTarget, int]]:
@@ -140,25 +140,25 @@ def _data(
     )
 
 
-def _read_ready(ctx: RequestContext, session: ReplicaSession, request: FetchRequest) -> _Found:
+def _read_ready(ctx: RequestContext, session: ReplicaSession, request: FetchRequest) -> _Answers:
     """Answers for the partitions with news; those beyond the byte limit stay ready."""
-    found: _Found = []
-    left = request.max_bytes
+    answers: _Answers = []
+    bytes_left = request.max_bytes
     keys: list[TargetKey] = list(session.ready)
     session.ready.clear()
     for position, key in enumerate(keys):
         target = session.targets.get(key)
         if target is None:
             continue
-        if left <= 0:
+        if bytes_left <= 0:
             session.ready.update(dict.fromkeys(keys[position:]))
             session.wake()
             break
-        data = _read_one(ctx, session, target, min(left, target.max_bytes), first=not found)
+        data = _read_one(ctx, session, target, min(bytes_left, target.max_bytes), first=not answers)
         if data is not None:
-            found.append((target, data))
-            left -= len(data.records or b"")
-    return found
+            answers.append((target, data))
+            bytes_left -= len(data.records or b"")
+    return answers
 
 
 def _read_one(
@@ -192,20 +192,20 @@ def _urgent(data: FetchResponse.PartitionData) -> bool:
 
 
 def _wait(
-    ctx: RequestContext, session: ReplicaSession, request: FetchRequest, found: _Found
+    ctx: RequestContext, session: ReplicaSession, request: FetchRequest, answers: _Answers
 ) -> Deferred[FetchResponse]:
     def read(_: bool) -> FetchResponse:
         session.begin()
         later = _read_ready(ctx, session, request)
         newer = {id(target) for target, _ in later}
-        return _respond(session, [entry for entry in found if id(entry[0]) not in newer] + later)
+        return _respond(session, [entry for entry in answers if id(entry[0]) not in newer] + later)
 
     return mapped(with_timeout(ctx.broker.timers, session.news(), request.max_wait_ms), read)
 
 
-def _respond(session: ReplicaSession, found: _Found) -> FetchResponse:
+def _respond(session: ReplicaSession, answers: _Answers) -> FetchResponse:
     topics: dict[bytes, list[FetchResponse.PartitionData]] = {}
-    for target, data in found:
+    for target, data in answers:
         topics.setdefault(target.topic_id, []).append(data)
     return FetchResponse(
         session_id=session.id,

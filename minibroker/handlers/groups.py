@@ -157,5 +157,5 @@ def _leave(
             ]
         )
 
-    left = outcome_of(leave, lambda response: response, refused)
-    return left if isinstance(left, Deferred) else resolved(left)
+    answer = outcome_of(leave, lambda response: response, refused)
+    return answer if isinstance(answer, Deferred) else resolved(answer)

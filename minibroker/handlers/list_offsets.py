@@ -159,7 +159,7 @@ def _offset(
         bound = log.last_stable_offset
     else:
         bound = log.high_watermark
-    found: TimestampOffset | None
+    answered: TimestampOffset | None
     if timestamp == LATEST and consumer and partition.lags_behind_epoch:
         # A new leader that its followers have not confirmed yet (KIP-207).
         raise ApiError(
@@ -167,21 +167,21 @@ def _offset(
             f"{partition}: high watermark {log.high_watermark} has not reached the leader's epoch",
         )
     if timestamp == LATEST:
-        found = TimestampOffset(bound, -1, partition.leader_epoch)
+        answered = TimestampOffset(bound, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        found = TimestampOffset(start, -1, log.leader_epochs.epoch_for_offset(start))
+        answered = TimestampOffset(start, -1, log.leader_epochs.epoch_for_offset(start))
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        found = None  # nothing is tiered here
+        answered = None  # nothing is tiered here
     elif timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(bound, pace)
+        answered = log.max_timestamp_offset(bound, pace)
     else:
-        found = log.offset_for_timestamp(timestamp, bound, pace)
-    if found is None:
-        found = TimestampOffset(-1, -1, -1)
+        answered = log.offset_for_timestamp(timestamp, bound, pace)
+    if answered is None:
+        answered = TimestampOffset(-1, -1, -1)
     return _Answer(
         partition_index=partition.index,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch if ctx.api_version >= 4 else -1,
+        timestamp=answered.timestamp,
+        offset=answered.offset,
+        leader_epoch=answered.leader_epoch if ctx.api_version >= 4 else -1,
     )

@@ -287,7 +287,7 @@ class _Page:
 
     def __init__(self, ctx: RequestContext, limit: int, first_topic: str, first_partition: int) -> None:
         self._ctx = ctx
-        self._left = max(1, min(limit, ctx.broker.settings.get_int("max.request.partition.size.limit")))
+        self._partitions_left = max(1, min(limit, ctx.broker.settings.get_int("max.request.partition.size.limit")))
         self._first = (first_topic, first_partition)
         self._topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = []
         self._cursor: DescribeTopicPartitionsResponse.Cursor | None = None
@@ -311,13 +311,13 @@ class _Page:
             )
             return
         start = self._first[1] if name == self._first[0] else 0
-        partitions = topic.partitions[start : start + self._left]
-        self._left -= len(partitions)
+        partitions = topic.partitions[start : start + self._partitions_left]
+        self._partitions_left -= len(partitions)
         self._topics.append(_topic_partitions(topic, partitions, self._ctx))
         end = start + len(partitions)
         if end < len(topic.partitions):
             self._cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
-        self._full = self._left <= 0 or self._cursor is not None
+        self._full = self._partitions_left <= 0 or self._cursor is not None
 
     def response(self, names: Sequence[str]) -> DescribeTopicPartitionsResponse:
         if self._full and self._cursor is None and len(names) > len(self._topics):

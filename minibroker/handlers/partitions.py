@@ -97,12 +97,12 @@ def _wait_for_replicas(
     of the beginning."""
     for deletion in waiting:
         deletion.result.error_code = ErrorCode.REQUEST_TIMED_OUT
-    left = list(waiting)
+    unreached = list(waiting)
     done: Deferred[None] = Deferred()
 
     def look() -> None:
-        left[:] = [deletion for deletion in left if not deletion.reached()]
-        if not left and not done.done:
+        unreached[:] = [deletion for deletion in unreached if not deletion.reached()]
+        if not unreached and not done.done:
             done.resolve(None)
 
     def over(_: bool) -> DeleteRecordsResponse:

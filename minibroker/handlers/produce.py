@@ -175,11 +175,11 @@ def _with_refused(
         ctx.refused(f"{topic}-{index}", error)
         if response is None:
             raise CloseConnection(f"Produce with acks=0 to {topic}-{index} refused: {error.code.name}")
-    for told in response.responses if response is not None else ():
-        for number, partition in enumerate(told.partition_responses):
-            refusal = refused.get((told.name, told.topic_id, partition.index))
+    for topic_response in response.responses if response is not None else ():
+        for number, partition in enumerate(topic_response.partition_responses):
+            refusal = refused.get((topic_response.name, topic_response.topic_id, partition.index))
             if refusal is not None:
-                told.partition_responses[number] = _PartitionResponse(
+                topic_response.partition_responses[number] = _PartitionResponse(
                     index=partition.index, error_code=refusal.code, base_offset=-1, error_message=refusal.message
                 )
     return response
@@ -264,17 +264,17 @@ def _is_unknown(entry: _Entry, producer_id: int) -> bool:
 class _Verification:
     """What the transaction coordinator is to be asked about the transactional batches of a request (KIP-890).
 
-    producers: ids of the producers of the batches. epoch: that of the last one. asked: partitions without an open
+    producers: ids of the producers of the batches. epoch: that of the last one. unverified: partitions without an open
     transaction of this epoch. stale: refusals of an older epoch; only the coordinator knows whether it is that of a
     transaction that has timed out.
     """
 
-    __slots__ = ("asked", "epoch", "producers", "stale")
+    __slots__ = ("epoch", "producers", "stale", "unverified")
 
     def __init__(self) -> None:
         self.producers: set[int] = set()
         self.epoch = -1
-        self.asked: list[_Entry] = []
+        self.unverified: list[_Entry] = []
         self.stale: list[tuple[_Entry, ApiError]] = []
 
     async def end(self, ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> None:
@@ -289,15 +289,15 @@ class _Verification:
             return
         assert request.transactional_id is not None
         (producer_id,) = self.producers
-        if self.asked:
+        if self.unverified:
             codes = await ctx.broker.coordinators.verifier.verify(
                 request.transactional_id,
                 producer_id,
                 self.epoch,
-                [(entry.topic, entry.index) for entry in self.asked],
+                [(entry.topic, entry.index) for entry in self.unverified],
                 api_version=ctx.api_version,
             )
-            for entry in self.asked:
+            for entry in self.unverified:
                 code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
                 if code != ErrorCode.NONE:
                     self._refuse(ctx.broker, request.transactional_id, entry, code)
@@ -335,14 +335,14 @@ def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Ve
     """Look for the batches whose partition has no open transaction of this epoch, and guard their appends."""
     broker = ctx.broker
     implicit_add = ctx.api_version >= IMPLICIT_ADD_VERSION
-    found = _Verification()
+    verification = _Verification()
     for entry in transactional:
         assert entry.records is not None
         producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
-        found.epoch = epoch
+        verification.epoch = epoch
         if _is_out(entry):
             continue
-        found.producers.add(producer_id)
+        verification.producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
         if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
@@ -354,17 +354,17 @@ def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Ve
             )
         except ApiError as error:
             if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
-                found.stale.append((entry, error))
+                verification.stale.append((entry, error))
             else:
                 _refuse(broker, entry, error)
             entry.partition = None  # Kafka refuses before it looks at the log: no log start offset in the answer
             continue
         if entry.guard is not None:
-            found.asked.append(entry)
+            verification.unverified.append(entry)
             entry.verification_over = partial(
                 producer_state.end_verification, producer_id, epoch, sequence, entry.guard
             )
-    return found
+    return verification
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> Answer:

@@ -81,9 +81,9 @@ def describe_user_scram_credentials(ctx: RequestContext, request: m.DescribeUser
                 results.append(_refusal(name, twice=count > 1))
 
     def answer_all() -> Answer:
-        asked = Counter(user.name for user in request.users or []) or dict.fromkeys(held, 1)
+        counts = Counter(user.name for user in request.users or []) or dict.fromkeys(held, 1)
         response = m.DescribeUserScramCredentialsResponse(results=results)
-        return in_slices(ctx, list(asked.items()), answer, lambda: response, keep=False)
+        return in_slices(ctx, list(counts.items()), answer, lambda: response, keep=False)
 
     return in_slices(ctx, list(ctx.broker.image.scram_credentials.values()), look_up, answer_all, keep=False)
 

@@ -43,8 +43,8 @@ def _metadata(answer: m.MetadataResponse) -> Found:
 
 
 def _coordinators(answer: m.FindCoordinatorResponse) -> Found:
-    found: list[Any] = [answer, *answer.coordinators]
-    return ((NodeKey(one.node_id), one) for one in found)
+    carriers: list[Any] = [answer, *answer.coordinators]
+    return ((NodeKey(carrier.node_id), carrier) for carrier in carriers)
 
 
 def _cluster(answer: m.DescribeClusterResponse) -> Found:

@@ -78,9 +78,9 @@ class _ClientLink:
     def enters(self, answer: Deferred[Any]) -> None:
         """A request of the client is in the chain until this is resolved."""
         self._chained += 1
-        answer.then(self._left)
+        answer.then(self._leaves)
 
-    def _left(self, _: Deferred[Any]) -> None:
+    def _leaves(self, _: Deferred[Any]) -> None:
         self._chained -= 1
         self._end_if_over()
 
@@ -315,8 +315,8 @@ def no_handler(context: RequestContext, request: Any) -> None:
 
 
 def _is_known(key: int, version: int) -> bool:
-    found = registry().get(key)
-    return found is not None and found[0].__versions__[0] <= version <= found[0].__versions__[1]
+    classes = registry().get(key)
+    return classes is not None and classes[0].__versions__[0] <= version <= classes[0].__versions__[1]
 
 
 def _refuses_version(key: int, answer: Buffer) -> bool:

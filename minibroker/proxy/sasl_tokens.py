@@ -20,22 +20,22 @@ class RawTokens:
 
     def __init__(self) -> None:
         self._mechanism = ""
-        self._left = 0
+        self._tokens_left = 0
 
     @property
     def expected(self) -> bool:
-        return self._left > 0
+        return self._tokens_left > 0
 
     def begin(self, mechanism: str) -> None:
         """The broker took a SaslHandshake v0."""
         self._mechanism = mechanism
-        self._left = TOKENS[mechanism]
+        self._tokens_left = TOKENS[mechanism]
 
     def sent(self) -> None:
         """The client has sent one."""
-        self._left -= 1
+        self._tokens_left -= 1
 
     def answered(self, token: bytes) -> None:
         """The broker's answer to it."""
-        if self._mechanism == "OAUTHBEARER" and token and not self._left:
-            self._left = _FAILED_BEARER
+        if self._mechanism == "OAUTHBEARER" and token and not self._tokens_left:
+            self._tokens_left = _FAILED_BEARER

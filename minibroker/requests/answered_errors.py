@@ -82,7 +82,7 @@ def _write_look(source: Source, message: type[Struct], cls: type[Struct], var: s
 def _has_codes(message: type[Struct], cls: type[Struct]) -> bool:
     """Whether a struct of a message, or one in it, has a field for an error code."""
     inner = [struct_of(message, field) for field in cls.__fields__]
-    return bool(_shape(cls).codes) or any(one is not None and _has_codes(message, one) for one in inner)
+    return bool(_shape(cls).codes) or any(cls_in is not None and _has_codes(message, cls_in) for cls_in in inner)
 
 
 def errors_in(answer: Struct) -> list[AnsweredError]:

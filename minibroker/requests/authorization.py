@@ -46,8 +46,8 @@ class Rights:
             for rule, fields in rules:
                 if not rule.holds(ctx, request, fields):
                     return in_part(ctx, request)
-            for one in also:
-                error = one.error(ctx, request)
+            for right in also:
+                error = right.error(ctx, request)
                 if error is not None:
                     return _refuse(api, ctx, request, error)
             return onward(ctx, request)
@@ -128,7 +128,7 @@ class _Checked:
         def decide() -> Answer:
             return _refuse(self._api, self.ctx, self.request, errors[0]) if errors else self.check()
 
-        return in_slices(self.ctx, rule.asked(self.request), look, decide)
+        return in_slices(self.ctx, rule.names_in(self.request), look, decide)
 
     def _items(self, rule: ItemRight, field: str) -> Answer:
         allowed: list[Any] = []

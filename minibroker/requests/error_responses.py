@@ -111,10 +111,10 @@ class _Builder:
             if named is not None:
                 return [kind(**{f.name: getattr(part, f.name) for f in kind.__fields__}) for part in named]
             if item.struct is not None and any(_has_code(k) for k in _reachable(self._root, kind)):
-                asked = _asked(type(self._request), item.struct, field, kind)
-                if not asked and item.struct is self._request and field.answers is None and self._homeless(kind):
-                    asked = [_Item({}, None)]
-                return [self._fill(kind, thing) for thing in asked]
+                items = _items_for(type(self._request), item.struct, field, kind)
+                if not items and item.struct is self._request and field.answers is None and self._homeless(kind):
+                    items = [_Item({}, None)]
+                return [self._fill(kind, thing) for thing in items]
         elif named is not None and not field.array:
             return named
         elif field.answers is not None and item.struct is self._request:
@@ -136,21 +136,21 @@ class _Builder:
 _NOTHING: Any = object()
 
 
-def _asked(request: type[Request], struct: Struct, field: Field, kind: type[Struct]) -> list[_Item]:
+def _items_for(request: type[Request], struct: Struct, field: Field, kind: type[Struct]) -> list[_Item]:
     """The items of `struct`, a request or a part of one, that the results `kind` in `field` are about: one item for
     each result. A thing in several lists gets one result."""
     names, inner = _lists(request, type(struct), field.answers, entities_of(kind))
-    found = []
+    items = []
     for name in names:
-        found += [_item(value) if isinstance(value, Struct) else _plain_item(type(struct), name, value)
+        items += [_item(value) if isinstance(value, Struct) else _plain_item(type(struct), name, value)
                   for value in getattr(struct, name) or ()]  # fmt: skip
     if sum(bool(getattr(struct, name)) for name in names) > 1:
         keys = entities_of(kind)
-        found = list({str([item.named.get(key) for key in keys]): item for item in found}.values())
+        items = list({str([item.named.get(key) for key in keys]): item for item in items}.values())
     for name in inner:
         for value in getattr(struct, name) or ():
-            found += _asked(request, value, field, kind)
-    return found
+            items += _items_for(request, value, field, kind)
+    return items
 
 
 @cache
@@ -195,10 +195,10 @@ def _has_code(kind: type[Struct]) -> bool:
 @cache
 def _reachable(message: type[Message], kind: type[Struct]) -> tuple[type[Struct], ...]:
     """`kind` and the structs its fields hold, which are all declared in the message."""
-    found = [kind]
-    for holder in found:  # grows while it is walked
+    kinds = [kind]
+    for holder in kinds:  # grows while it is walked
         for field in holder.__fields__:
             nested = struct_of(message, field)
-            if nested is not None and nested not in found:
-                found.append(nested)
-    return tuple(found)
+            if nested is not None and nested not in kinds:
+                kinds.append(nested)
+    return tuple(kinds)

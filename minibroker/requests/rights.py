@@ -74,13 +74,13 @@ class RequestRight(NamedTuple):
     names: Callable[[Any], Sequence[str]] | None = None
     instead: AclOperation | None = None
 
-    def asked(self, request: Request) -> Sequence[str]:
+    def names_in(self, request: Request) -> Sequence[str]:
         """The names that the client must have the right to."""
         return self._named(request) if self.names is None else self.names(request)
 
     def holds(self, ctx: RequestContext, request: Request, fields: Sequence[str] = ()) -> bool:
         """Whether the client has the right to all, and they are few; notes nothing."""
-        names = self.asked(request)
+        names = self.names_in(request)
         return len(names) <= AT_A_TIME and all(self._may(ctx, name) for name in names)
 
     def _may(self, ctx: RequestContext, name: str) -> bool:
@@ -98,12 +98,12 @@ class RequestRight(NamedTuple):
     def _named(self, request: Request) -> Sequence[str]:
         if self.kind is CLUSTER:
             return (CLUSTER_NAME,)
-        found: list[str] = []
+        names: list[str] = []
         for field in request.__fields__:
             value = getattr(request, field.name)
             if field.entity in _ENTITIES[self.kind] and value is not None:
-                found += value if field.array else [value]
-        return found
+                names += value if field.array else [value]
+        return names
 
 
 class ItemRight(NamedTuple):
@@ -264,6 +264,6 @@ def may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
 
 def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
     """Metadata creates a missing topic that is requested by name."""
-    asked = request.allow_auto_topic_creation  # True in versions that do not have it
+    may_create = request.allow_auto_topic_creation  # True in versions that do not have it
     missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
-    return bool(asked and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))
+    return bool(may_create and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))

@@ -213,13 +213,13 @@ def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
     )
     answer.topics = [
         topic(
-            name=asked.name,
+            name=wanted.name,
             partitions=[
                 partition(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
-                for index in asked.partition_indexes
+                for index in wanted.partition_indexes
             ],
         )
-        for asked in request.topics or []
+        for wanted in request.topics or []
     ]
 
 

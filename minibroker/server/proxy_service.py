@@ -90,11 +90,11 @@ class ProxyService:
                 self._tls = self.options.security.context()
             bootstrap = self._listen(None)
             await asyncio.gather(*self._listening)
-            asked = self._executor.aside(self._ask)
+            brokers = self._executor.aside(self._ask)
             done = asyncio.Event()
-            asked.then(lambda _: done.set())
+            brokers.then(lambda _: done.set())
             await done.wait()
-            for node_id, address in sorted(asked.result().items()):
+            for node_id, address in sorted(brokers.result().items()):
                 self.nodes.port_of(NodeKey(node_id), address)
             await asyncio.gather(*self._listening)
             self.bootstrap_servers = format_address(*bootstrap)

@@ -243,8 +243,8 @@ def audit_path(plan: Plan, arguments: argparse.Namespace, session: _Session | No
 def _spark_asked(arguments: argparse.Namespace) -> bool:
     from minibroker_pipeline.session import submitted
 
-    asked = arguments.engine == SPARK or arguments.master is not None or submitted()
-    return asked and arguments.engine != HERE and not missing(("pyspark", "pandas"))
+    on_spark = arguments.engine == SPARK or arguments.master is not None or submitted()
+    return on_spark and arguments.engine != HERE and not missing(("pyspark", "pandas"))
 
 
 def engine_for(size: int, arguments: argparse.Namespace) -> str:
@@ -252,13 +252,13 @@ def engine_for(size: int, arguments: argparse.Namespace) -> str:
     missing package."""
     from minibroker_pipeline.session import submitted
 
-    asked = arguments.engine == SPARK or arguments.master is not None or submitted()
-    if arguments.engine == HERE or (not asked and (size <= SMALL_BYTES or arguments.bootstrap is not None)):
+    on_spark = arguments.engine == SPARK or arguments.master is not None or submitted()
+    if arguments.engine == HERE or (not on_spark and (size <= SMALL_BYTES or arguments.bootstrap is not None)):
         return HERE
     absent = missing(("pyspark", "pandas"))
     if not absent:
         return SPARK
-    if asked:
+    if on_spark:
         raise ValueError(hint("an audit on Spark", *absent))
     if size <= WITHOUT_SPARK_BYTES:
         return HERE

@@ -27,8 +27,8 @@ def content_rows(plan: Plan, part: Part, outcomes: Outcomes) -> Iterator[tuple[t
             digest.update(f"{-1 if piece is None else len(data)} ".encode())
             digest.update(data)
         digest.update(str(record.timestamp).encode())
-        found = Content(log, record.offset, record.producer_id, record.producer_epoch, digest.hexdigest())
-        yield (log, record.producer_id, digest.digest()), found
+        content = Content(log, record.offset, record.producer_id, record.producer_epoch, digest.hexdigest())
+        yield (log, record.producer_id, digest.digest()), content
 
 
 def _of_producers(headers: Any) -> Any:

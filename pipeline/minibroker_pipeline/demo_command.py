@@ -177,8 +177,8 @@ class _Demo:
         once = len(counts) == self._orders and set(counts.values()) == {1}
         parser = argparse.ArgumentParser()
         add_arguments(parser)
-        given = ["--bootstrap", self._broker.bootstrap_servers, "--lineage", f"{ORDERS}={PAYMENTS}", "--quiet"]
-        chosen = parser.parse_args(given)
+        arguments = ["--bootstrap", self._broker.bootstrap_servers, "--lineage", f"{ORDERS}={PAYMENTS}", "--quiet"]
+        chosen = parser.parse_args(arguments)
         audit = audit_path(plan_of(chosen), chosen)
         say("")
         for line in lines(audit):

@@ -98,14 +98,14 @@ class SparkAudit:
     def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged)."""
         spread = self.judge()
-        found, figures, out = spread.findings, spread.figures, self._plan.out
+        findings, figures, out = spread.findings, spread.figures, self._plan.out
         if out is not None:
-            found = found.persist()
-        counted, shown = found.mapPartitions(_worst_of).treeReduce(_worst_of_both)
+            findings = findings.persist()
+        counted, shown = findings.mapPartitions(_worst_of).treeReduce(_worst_of_both)
         figures.merge(counted)
         if out is not None:
-            self._tables(spread.read, spread.transactions, found)
-            found.unpersist()
+            self._tables(spread.read, spread.transactions, findings)
+            findings.unpersist()
         spread.release()
         return figures, sorted(shown, key=worst), spread.as_of_ms
 
@@ -143,8 +143,8 @@ class SparkAudit:
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
-        if plan.found:
-            findings.append(self._context.parallelize(list(plan.found), 1))
+        if plan.findings:
+            findings.append(self._context.parallelize(list(plan.findings), 1))
         return SpreadAudit(read, verdicts, transactions, self._context.union(findings), figures, as_of)
 
     def _judge_logs(self, read: Any, as_of: int | None) -> Any:
@@ -182,13 +182,13 @@ class SparkAudit:
 
     def _judge_content(self, read: Any, transactions: Any) -> list[Any]:
         plan = self._plan
-        found = []
+        findings = []
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             tasks = bins([part for part in logs if not part.facts.log.topic.startswith("__")])
             outcomes = outcomes_of(transactions.filter(lambda txn: txn.outcome != r.COMMIT).collect())
             rows = self._by_key(tasks, partial(content_rows, plan, outcomes=outcomes))
-            found.append(rows.flatMap(lambda pair: judge_same(*pair)))
+            findings.append(rows.flatMap(lambda pair: judge_same(*pair)))
         grouped = any(lineage.group is not None for lineage in plan.lineages)
         commits = of_kind(read, "CommittedOffset").collect() if grouped else []
         for number, lineage in enumerate(plan.lineages):
@@ -204,8 +204,8 @@ class SparkAudit:
                 begins,
             )
             tasks = bins([part for part in logs if part.facts.log.topic in lineage.topics])
-            found.append(self._by_key(tasks, rows_of).flatMap(partial(_judge_key, gone=deleted(lineage, begins))))
-        return found
+            findings.append(self._by_key(tasks, rows_of).flatMap(partial(_judge_key, gone=deleted(lineage, begins))))
+        return findings
 
     def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[Part], Iterator[Any]]) -> Any:
         """The tasks' records, one row each, mapped and grouped by key."""
@@ -389,8 +389,8 @@ def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[Summary]:
     yield figures, _ends(ends), facts
 
 
-def _added(one: Summary, other: Summary) -> Summary:
-    return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()]), one[2] + other[2]
+def _added(some: Summary, more: Summary) -> Summary:
+    return some[0].merge(more[0]), _ends([*some[1].items(), *more[1].items()]), some[2] + more[2]
 
 
 def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Finding]]]:
@@ -407,15 +407,15 @@ def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Fi
 
 
 def _worst_of_both(
-    one: tuple[Statistics, list[r.Finding]], other: tuple[Statistics, list[r.Finding]]
+    some: tuple[Statistics, list[r.Finding]], more: tuple[Statistics, list[r.Finding]]
 ) -> tuple[Statistics, list[r.Finding]]:
-    return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=worst)
+    return some[0].merge(more[0]), nsmallest(SHOWN, [*some[1], *more[1]], key=worst)
 
 
 def _write(out: Folder, name: str, schema: Any, number: int, rows: Iterable[Any]) -> Iterator[int]:
-    found = list(rows)
-    write_table(out, name, number, found, schema)
-    yield len(found)
+    written = list(rows)
+    write_table(out, name, number, written, schema)
+    yield len(written)
 
 
 class Judged(NamedTuple):
@@ -436,7 +436,7 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> Judged:
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
     verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
-    found = judge_verdicts(
+    findings = judge_verdicts(
         verdicts,
         states,
         commits,
@@ -446,7 +446,7 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> Judged:
         apart_ms=APART_MS,
     )
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
-    return Judged(found, transactions, as_of, tuple(verdict.facts for verdict in verdicts))
+    return Judged(findings, transactions, as_of, tuple(verdict.facts for verdict in verdicts))
 
 
 def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[r.Finding], int | None]:
@@ -462,43 +462,43 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
             rows += read.rows
             done += part.size
             progress(done, plan.bytes)
-    found, transactions, as_of, facts = judge_rows(plan, rows)
+    findings, transactions, as_of, facts = judge_rows(plan, rows)
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
-    found += _content_here(replace(plan, facts=facts), transactions, commits)
-    found += plan.found
+    findings += _content_here(replace(plan, facts=facts), transactions, commits)
+    findings += plan.findings
     for row in rows:
         if isinstance(row, r.Run):
             figures.add_run(row)
     for txn in transactions:
         figures.add_transaction(txn)
-    for one in found:
-        figures.add_finding(one)
-    found.sort(key=worst)
+    for finding in findings:
+        figures.add_finding(finding)
+    findings.sort(key=worst)
     if plan.out is not None:
         runs = [row for row in rows if isinstance(row, r.Run)]
         write_table(plan.out, "runs", 0, runs, tables.RUNS)
         write_table(plan.out, "transactions", 0, transactions, tables.TRANSACTIONS)
-        write_table(plan.out, "findings", 0, found, tables.FINDINGS)
-    return figures, found[:SHOWN], as_of
+        write_table(plan.out, "findings", 0, findings, tables.FINDINGS)
+    return figures, findings[:SHOWN], as_of
 
 
 def _content_here(
     plan: Plan, transactions: Sequence[r.Transaction], commits: Sequence[r.CommittedOffset]
 ) -> list[r.Finding]:
-    found: list[r.Finding] = []
+    findings: list[r.Finding] = []
     logs = [part for part in plan.parts if part.is_log]
     if plan.content:
         outcomes = outcomes_of(transactions)
         own = [part for part in logs if not part.facts.log.topic.startswith("__")]
         same = _grouped(row for part in own for row in content_rows(plan, part, outcomes))
-        found += [one for key, rows in same.items() for one in judge_same(key, rows)]
+        findings += [finding for key, rows in same.items() for finding in judge_same(key, rows)]
     for number, lineage in enumerate(plan.lineages):
         outcomes = outcomes_of(transactions, lineage.topics)
         offsets, begins = consumed(lineage, commits, transactions), beginnings(plan.facts)
         gone = deleted(lineage, begins)
         rows = (row for part in logs for row in _lineage_rows(plan, number, outcomes, offsets, begins, part))
-        found += [one for (_, key), places in _grouped(rows).items() for one in judge_key(key, places, gone)]
-    return found
+        findings += [finding for (_, key), places in _grouped(rows).items() for finding in judge_key(key, places, gone)]
+    return findings
 
 
 def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:

@@ -40,11 +40,11 @@ class Epochs:
     def bumps(self) -> Counter[int]:
         """Number of epoch bumps -> producers that had as many."""
         self._settle()
-        found: Counter[int] = Counter()
+        bumps: Counter[int] = Counter()
         for rows in self._settled.values():
             steps, counts = np.unique(rows["high"].astype(np.int32) - rows["low"], return_counts=True)
-            found.update(dict(zip(steps.tolist(), counts.tolist(), strict=True)))
-        return found
+            bumps.update(dict(zip(steps.tolist(), counts.tolist(), strict=True)))
+        return bumps
 
     def _settle(self) -> None:
         by_root: dict[str, list[tuple[int, int, int]]] = defaultdict(list)

@@ -116,8 +116,8 @@ class Files:
             infos = system.get_file_info(fs.FileSelector(full))
         except OSError as error:
             raise NotReadable(f"{self.uri}: {os.strerror(error.errno) if error.errno else error}") from None
-        found = [DirectoryEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
-        return sorted(found)
+        entries = [DirectoryEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
+        return sorted(entries)
 
     def modified_ms(self, path: str) -> int | None:
         """When a file was last written; None where the file system does not say, or there is no such file."""
@@ -209,12 +209,12 @@ class FileDisk(MemoryDisk):
 
 def bins(parts: Sequence[Part], task_bytes: int = TASK_BYTES) -> list[list[Part]]:
     """Parts put together to tasks of about as many bytes, largest first."""
-    found: list[list[Part]] = []
+    groups: list[list[Part]] = []
     room = 0
-    for part in sorted(parts, key=lambda one: -one.size):
-        if room < part.size or not found:
-            found.append([])
+    for part in sorted(parts, key=lambda file_part: -file_part.size):
+        if room < part.size or not groups:
+            groups.append([])
             room = task_bytes
-        found[-1].append(part)
+        groups[-1].append(part)
         room -= part.size
-    return found
+    return groups

@@ -59,7 +59,7 @@ class FollowingAudit:
         ):
             self._seen, self.untold = kept
             self.resumed = True
-            self.errors = sum(one.severity == ERROR for one in self._judge.present)
+            self.errors = sum(finding.severity == ERROR for finding in self._judge.present)
         else:
             for fact in plan.facts:
                 self._judge.know(fact)
@@ -98,9 +98,9 @@ class FollowingAudit:
         with uninterrupted():
             new = self._judge.judge(now_ms)
             self.untold += new
-            self.errors += sum(one.severity == ERROR for one in new)
+            self.errors += sum(finding.severity == ERROR for finding in new)
         figures.judged(self._judge.present, self._judge.open_transactions)
-        figures.found.update((one.rule, one.severity) for one in new)
+        figures.ever_found.update((finding.rule, finding.severity) for finding in new)
         figures.rounds += 1
         figures.now_ms, figures.seconds = now_ms, time.monotonic() - started
         if new or started - self._saved >= SAVE_SECONDS:
@@ -148,14 +148,14 @@ def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], No
         address = configured_address(arguments.metrics, "the address of the metrics")
         metrics = MetricsServer(address, lambda: {0: follower.figures.samples()})
         notice(f"metrics={format_address(*metrics.address)}")
-    told: set[str] = set()
+    explained: set[str] = set()
 
     def tell() -> None:
         """Print what nobody was told yet. A process that is killed in between tells it again at its next start."""
         if not follower.untold:
             return
         while follower.untold:
-            for line in finding_lines(follower.untold[0], plan.source, told):
+            for line in finding_lines(follower.untold[0], plan.source, explained):
                 notice(line)
             del follower.untold[0]
         follower.save()

@@ -31,12 +31,12 @@ SECONDS = _bean("LastRoundSeconds")
 
 @dataclass
 class Figures:
-    """As of the last round. `present`: current findings by rule and severity; `found`: all that were reported since the
+    """As of the last round. `present`: current findings by rule and severity; `ever_found`: all that were reported since the
     start. Times are ms since 1970; `open`: (topic, partition) -> when its oldest open transaction began, and how many
     there are."""
 
     present: Counter[tuple[str, str]] = field(default_factory=Counter)
-    found: Counter[tuple[str, str]] = field(default_factory=Counter)
+    ever_found: Counter[tuple[str, str]] = field(default_factory=Counter)
     open: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     records: int = 0
     bytes: int = 0
@@ -45,9 +45,9 @@ class Figures:
     now_ms: int = 0
     seconds: float = 0.0
 
-    def judged(self, found: Iterable[Finding], transactions: Iterable[Transaction]) -> None:
+    def judged(self, findings: Iterable[Finding], transactions: Iterable[Transaction]) -> None:
         """Update the metrics with the result of a round."""
-        self.present = Counter((one.rule, one.severity) for one in found)
+        self.present = Counter((finding.rule, finding.severity) for finding in findings)
         self.open = {}
         for txn in transactions:
             if txn.marker_offset < 0 <= txn.first_offset:
@@ -60,7 +60,7 @@ class Figures:
         return list(self._samples())
 
     def _samples(self) -> Iterator[Sample]:
-        for bean, counts in ((FINDINGS, self.present), (FOUND, self.found)):
+        for bean, counts in ((FINDINGS, self.present), (FOUND, self.ever_found)):
             kinds = {(rule.id, rule.severity) for rule in RULES.values() if rule.remedies} | counts.keys()
             for rule, severity in sorted(kinds):
                 yield Sample(bean, {"rule": rule, "severity": severity}, counts[rule, severity])

@@ -136,14 +136,14 @@ class HeaderScan:
         positions: list[int] = []
         headers: list[tuple[int, ...]] = []
         while self._is_old(self.end) and len(positions) < BLOCK:
-            left = self._stop - self.end
+            remaining = self._stop - self.end
             try:
                 header = parse_header(self._data[self.end : self._stop])
             except CorruptBatch as error:
                 self.reason = str(error)
                 break
-            if header.size > left:
-                self.reason = f"batch of {header.size} bytes with {left} left"
+            if header.size > remaining:
+                self.reason = f"batch of {header.size} bytes with {remaining} left"
                 break
             header = complete_header(self._data, self.end, header)
             positions.append(self.end)
@@ -220,9 +220,9 @@ def scan_bytes(
         end_offset = base_of(path) if path.endswith(".log") else facts.first_offset
     rows = collapse.rows()
     if scan.reason:
-        left = bytes(data[scan.end : len(data) if stop is None else stop])
+        rest = bytes(data[scan.end : len(data) if stop is None else stop])
         where = f"{path}: at byte {scan.end} of {len(data)}: {scan.reason}"
-        rows.append(torn(facts.log, path, scan.end, end_offset, left, where))
+        rows.append(torn(facts.log, path, scan.end, end_offset, rest, where))
     if indexes is not None:
         rows += entry_rows(facts, indexes.faults(whole=not scan.reason), end_offset)
         other_parts = indexes.row(facts.log, path)
@@ -252,14 +252,14 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
         suspect |= _checksums(data, block) != headers["crc"]
     if depth == RECORDS:
         suspect[:] = True if IS_NATIVE else suspect | ~_walked(data, block)
-    found = []
+    faults = []
     for index in np.flatnonzero(suspect).tolist():
         header, position = BatchHeader(*headers[index].tolist()), int(block.positions[index])
         batch = data[position : position + header.size]
         fault = batch_fault(facts, path, position, header, batch, depth)
         if fault is not None:
-            found.append(fault)
-    return found
+            faults.append(fault)
+    return faults
 
 
 def _walked(data: memoryview, block: Block) -> Array:
@@ -379,17 +379,17 @@ class Collapse:
         rare = control[~usual]
         before = len(self._markers)
         self._plain(data, block, rare)
-        found = self._markers[before:]
+        markers = self._markers[before:]
         del self._markers[before:]
         at = block.positions[control[usual]]
         if not at.size:
-            return found
+            return markers
         raw = np.frombuffer(data, np.uint8)
         windows = np.lib.stride_tricks.sliding_window_view(raw, _MARKER_BYTES - 1)
         bodies = np.ascontiguousarray(windows[at + HEADER_SIZE]).view(_MARKER_TYPE)[:, 0]
         known = (bodies["version"] == 0) & (bodies["type"] >= 0) & (bodies["type"] <= 1) & (bodies["head"][:, 4] == 8)
         self._plain(data, block, control[usual][~known])
-        found += self._markers[before:]
+        markers += self._markers[before:]
         del self._markers[before:]
         headers, at, bodies = headers[usual][known], at[known], bodies[known]
         columns = zip(
@@ -402,7 +402,7 @@ class Collapse:
             headers["max_timestamp"].tolist(),
             strict=True,
         )
-        return found + [r.Marker(self._facts.log, self._path, *row) for row in columns]
+        return markers + [r.Marker(self._facts.log, self._path, *row) for row in columns]
 
     def _runs_of(self, block: Block, markers: Sequence[r.Marker]) -> list[r.Run]:
         order = np.argsort(block.headers["producer_id"], kind="stable")

@@ -105,5 +105,5 @@ def _differing(
     if whole:
         wrong |= own & (there == _NOTHING)
     for number in np.flatnonzero(wrong).tolist():
-        found = int(there[number])
-        yield claims, claims.fault(number, None if found == _NOTHING else found)
+        position = int(there[number])
+        yield claims, claims.fault(number, None if position == _NOTHING else position)

@@ -58,8 +58,8 @@ def java_version(java: str) -> int:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = _VERSION.search(done.stderr)
-    return int(found[1]) if found and done.returncode == 0 else 0
+    version = _VERSION.search(done.stderr)
+    return int(version[1]) if version and done.returncode == 0 else 0
 
 
 def bundled() -> Path | None:

@@ -86,11 +86,11 @@ def consumed(
 
 def beginnings(facts: Iterable[LogFacts]) -> dict[tuple[str, int], int]:
     """The offset from which each partition has all its records, in at least one replica."""
-    found: dict[tuple[str, int], int] = {}
+    begins: dict[tuple[str, int], int] = {}
     for fact in facts:
         place, begin = (fact.log.topic, fact.log.partition), max(fact.start_offset, fact.cleaned_offset)
-        found[place] = min(begin, found.get(place, begin))
-    return found
+        begins[place] = min(begin, begins.get(place, begin))
+    return begins
 
 
 class Deleted(NamedTuple):
@@ -177,14 +177,14 @@ def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]], gone: Dele
         replicas[at] = min(place, replicas.get(at, place))
     inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
     unsettled, open_outputs = len(sides[UNSETTLED_INPUT]), len(sides[OPEN_OUTPUT])
-    found = judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
-    return [_doubted(one, gone.outputs if one.rule == "lineage-lost" else gone.inputs) for one in found]
+    findings = judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
+    return [_doubted(finding, gone.outputs if finding.rule == "lineage-lost" else gone.inputs) for finding in findings]
 
 
-def _doubted(found: Finding, reason: str) -> Finding:
+def _doubted(finding: Finding, reason: str) -> Finding:
     if not reason:
-        return found
-    return found._replace(message=f"{found.message}; or it was deleted: {reason}", severity=NOTICE)
+        return finding
+    return finding._replace(message=f"{finding.message}; or it was deleted: {reason}", severity=NOTICE)
 
 
 def _shown(key: bytes) -> Any:

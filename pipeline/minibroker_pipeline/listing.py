@@ -37,7 +37,7 @@ class Directory(NamedTuple):
 
     facts: list[LogFacts]
     parts: list[Part]
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -109,7 +109,7 @@ def list_directory(
         return not (topics and topic not in topics) and not (partitions and partition not in partitions)
 
     roots = _roots(files)
-    journal, found = _journal(files, roots)
+    journal, findings = _journal(files, roots)
     policies = {**_policies(files, roots), **dict.fromkeys(compacted, True)}
     for root in roots:
         listing = _Root(files, root, policies, topic_ids)
@@ -123,10 +123,10 @@ def list_directory(
         for place in sorted(gone.difference(places.values())):
             listing.lost(place)
         listing.checkpoints(chosen, gone)
-        found += listing.found
-    if not facts and not any(one.rule == "lost-data" for one in found):
+        findings += listing.findings
+    if not facts and not any(finding.rule == "lost-data" for finding in findings):
         raise NotReadable(f"{files.uri}: no directory of a partition in it")
-    return Directory(facts, parts, tuple(found))
+    return Directory(facts, parts, tuple(findings))
 
 
 def _lost(lost: Lost, log: Log, file: str) -> Finding:
@@ -138,15 +138,15 @@ def _journal(files: Files, roots: Sequence[str]) -> tuple[set[str], list[Finding
     """The topics in the controller's journal, and findings about the journal."""
     names = {entry.name for entry in files.list()}
     journal, mark = (files.read(name) if name in names else None for name in (JOURNAL, MARK))
-    found = []
+    findings = []
     log = Log("", "__cluster_metadata", 0)
     running = journal is not None and any(CLEAN_FILE not in FilesReader(files, root).sizes("") for root in roots)
     lost = lost_of_journal(journal, mark, copied=running and may_be_of_a_copy(FilesReader(files), JOURNAL, MARK))
     if lost is not None:
-        found.append(_lost(lost, log, lost.path))
+        findings.append(_lost(lost, log, lost.path))
     for position, message, severity in wrong_in_journal(journal or b""):
-        found.append(finding("data-directory", log, message, file=JOURNAL, position=position, severity=severity))
-    return topics_in(journal or b""), found
+        findings.append(finding("data-directory", log, message, file=JOURNAL, position=position, severity=severity))
+    return topics_in(journal or b""), findings
 
 
 def _roots(files: Files) -> list[str]:
@@ -188,14 +188,14 @@ def _policies(files: Files, roots: Sequence[str]) -> dict[str, bool | None]:
 
 
 class _Root:
-    """One data directory; `found`: findings about its small files."""
+    """One data directory; `findings`: those about its small files."""
 
     def __init__(
         self, files: Files, root: str, policies: Mapping[str, bool | None], topic_ids: dict[str, tuple[bytes, str]]
     ) -> None:
         self._files = files
         self._root = root
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
         self._reader = FilesReader(files, root)
         self._small = RootFiles(self._reader, self._take, topic_ids)
         self._small.look()
@@ -212,21 +212,23 @@ class _Root:
         """Those of a checkpoint; none where it is missing or damaged, which Kafka too takes for an empty one."""
         return self._small.offsets.get(name, {})
 
-    def _take(self, one: check_finding.Finding, place: tuple[str, int] | None = None) -> None:
+    def _take(self, about_file: check_finding.Finding, place: tuple[str, int] | None = None) -> None:
         """A finding of the files as one of the rules: at the partition that it is about, else at the directory. What
         opening settles is nothing to tell of a directory that was not closed."""
-        if one.severity == NOTICE and one.rule != check_finding.CHECKPOINT and not self._small.clean:
+        if about_file.severity == NOTICE and about_file.rule != check_finding.CHECKPOINT and not self._small.clean:
             return
-        place = place or partition_of(one.path.partition("/")[0]) or ("", NONE)
-        self.found.append(
+        place = place or partition_of(about_file.path.partition("/")[0]) or ("", NONE)
+        self.findings.append(
             finding(
-                one.rule,
+                about_file.rule,
                 Log(self._root, *place),
-                one.message if one.path in one.message else f"{one.path}: {one.message}",
-                first_offset=NONE if one.offset is None else one.offset,
-                file=self._path(one.path),
-                position=NONE if one.position is None else one.position,
-                severity=one.severity,
+                about_file.message
+                if about_file.path in about_file.message
+                else f"{about_file.path}: {about_file.message}",
+                first_offset=NONE if about_file.offset is None else about_file.offset,
+                file=self._path(about_file.path),
+                position=NONE if about_file.position is None else about_file.position,
+                severity=about_file.severity,
             )
         )
 
@@ -242,8 +244,8 @@ class _Root:
 
     def take(self, look: PartitionLook) -> None:
         """What the directory of a partition shows as findings."""
-        for one in look.wrong:
-            self._take(one)
+        for file_finding in look.wrong:
+            self._take(file_finding)
         if look.topic_id is not None:
             self._small.compare_id(look.name, look.topic_id)
         self._unindexed += look.unindexed
@@ -257,19 +259,19 @@ class _Root:
         self._lost(Log(self._root, *place), lost)
 
     def _lost(self, log: Log, lost: Iterable[Lost]) -> None:
-        for one in lost:
-            if not one.rebuilt:  # which `check` shows
-                self.found.append(_lost(one, log, self._path(one.path)))
+        for loss in lost:
+            if not loss.rebuilt:  # which `check` shows
+                self.findings.append(_lost(loss, log, self._path(loss.path)))
 
-    def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
+    def checkpoints(self, chosen: Callable[[str, int], bool], missing: Collection[tuple[str, int]]) -> None:
         """Find checkpoint entries without a log, and checkpoints that contradict each other."""
-        for one in self._small.beyond_its_end():
-            self._take(one)
-        for place, one in self._small.without_directory(lambda: self.topics):
-            if chosen(*place) and place not in told:
-                self._take(one, place)
-        for one in self._unindexed if self._indexed else ():
-            self._take(one)
+        for file_finding in self._small.beyond_its_end():
+            self._take(file_finding)
+        for place, file_finding in self._small.without_directory(lambda: self.topics):
+            if chosen(*place) and place not in missing:
+                self._take(file_finding, place)
+        for file_finding in self._unindexed if self._indexed else ():
+            self._take(file_finding)
 
     @cached_property
     def topics(self) -> set[str] | None:

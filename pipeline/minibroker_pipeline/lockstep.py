@@ -55,14 +55,14 @@ class _Lanes:
         return length
 
     def headers(self) -> None:
-        left = self.number()
-        self.sound &= (left >= 0) & (left <= _MOST_HEADERS)
-        while (lanes := np.flatnonzero(self.sound & (left > 0))).size:
+        remaining = self.number()
+        self.sound &= (remaining >= 0) & (remaining <= _MOST_HEADERS)
+        while (lanes := np.flatnonzero(self.sound & (remaining > 0))).size:
             some = _Lanes(self._raw, self.at[lanes])
             some.sound = some.skip() >= 0
             some.skip()
             self.at[lanes], self.sound[lanes] = some.at, some.sound
-            left[lanes] -= 1
+            remaining[lanes] -= 1
 
 
 def latest_deltas(raw: Array, begins: Array, ends: Array, counts: Array) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ class Plan:
     batches: bool = True
     content: bool = False
     lineages: tuple[Lineage, ...] = ()
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def bytes(self) -> int:

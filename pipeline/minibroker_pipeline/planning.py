@@ -47,7 +47,7 @@ def plan_for(
         files = Files(path)
         listed = list_directory(files, **chosen, spread=spread)
     facts, parts = tuple(listed.facts), tuple(listed.parts)
-    return Plan(files, facts, parts, files.uri, lineages=lineages, found=listed.found, **more)
+    return Plan(files, facts, parts, files.uri, lineages=lineages, findings=listed.findings, **more)
 
 
 def as_of(text: str | None) -> int | None:

@@ -45,33 +45,33 @@ class Audit:
         return 1 if self.errors else 0
 
 
-def show_command(audit: Audit, found: Finding) -> str:
+def show_command(audit: Audit, finding: Finding) -> str:
     """The command that shows a finding's batches, as a shell takes it."""
     source = audit.source if audit.source.startswith(BOOTSTRAP) else shlex.quote(audit.source)
-    offsets = "" if found.first_offset < 0 else f"@{found.first_offset}-{found.last_offset}"
-    place = f"{found.log.root}/{found.log}" if found.log.root else str(found.log)
-    if found.file and not found.file.endswith(SHOWN_BY_LOG) and not audit.source.startswith(BOOTSTRAP):
-        place = found.file
+    offsets = "" if finding.first_offset < 0 else f"@{finding.first_offset}-{finding.last_offset}"
+    place = f"{finding.log.root}/{finding.log}" if finding.log.root else str(finding.log)
+    if finding.file and not finding.file.endswith(SHOWN_BY_LOG) and not audit.source.startswith(BOOTSTRAP):
+        place = finding.file
     return f"minibroker audit {source} --show {shlex.quote(place + offsets)}"
 
 
-def finding_json(audit: Audit, found: Finding) -> dict[str, Any]:
+def finding_json(audit: Audit, finding: Finding) -> dict[str, Any]:
     return {
-        "rule": found.rule,
-        "severity": found.severity,
-        "topic": found.log.topic,
-        "partition": found.log.partition,
-        "root": found.log.root,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "transactional_id": found.transactional_id,
-        "first_offset": found.first_offset,
-        "last_offset": found.last_offset,
-        "file": found.file,
-        "position": found.position,
-        "message": found.message,
-        "show": show_command(audit, found),
-        "remedies": [remedy._asdict() for remedy in remedies_of(found, audit.source)],
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "topic": finding.log.topic,
+        "partition": finding.log.partition,
+        "root": finding.log.root,
+        "producer_id": finding.producer_id,
+        "producer_epoch": finding.producer_epoch,
+        "transactional_id": finding.transactional_id,
+        "first_offset": finding.first_offset,
+        "last_offset": finding.last_offset,
+        "file": finding.file,
+        "position": finding.position,
+        "message": finding.message,
+        "show": show_command(audit, finding),
+        "remedies": [remedy._asdict() for remedy in remedies_of(finding, audit.source)],
     }
 
 
@@ -86,7 +86,7 @@ def summary(audit: Audit) -> dict[str, Any]:
         "exit_code": audit.exit_code,
         "errors": audit.errors,
         **audit.statistics.as_json(),
-        "shown": [finding_json(audit, found) for found in audit.findings],
+        "shown": [finding_json(audit, finding) for finding in audit.findings],
     }
 
 
@@ -103,9 +103,9 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
         f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
         f"transactions: {outcomes}",
     ]
-    told: set[str] = set()
-    for found in audit.findings[:most]:
-        out += finding_lines(found, audit.source, told)
+    explained: set[str] = set()
+    for finding in audit.findings[:most]:
+        out += finding_lines(finding, audit.source, explained)
     total = sum(figures.findings.values())
     if total > most:
         out.append(f"… and {total - most:,} more")
@@ -114,12 +114,12 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
     return out
 
 
-def finding_lines(found: Finding, source: str, told: set[str]) -> list[str]:
-    """A finding for a terminal, with what can be done where its rule is not in `told`, to which it is added."""
-    lines = [str(found)]
-    if found.rule not in told:  # what helps is the same for each of a rule
-        told.add(found.rule)
-        for command, risk in remedies_of(found, source):
+def finding_lines(finding: Finding, source: str, explained: set[str]) -> list[str]:
+    """A finding for a terminal, with what can be done where its rule is not in `explained`, to which it is added."""
+    lines = [str(finding)]
+    if finding.rule not in explained:  # what helps is the same for each of a rule
+        explained.add(finding.rule)
+        for command, risk in remedies_of(finding, source):
             lines += [f"  {command}", f"      {risk}"]
     return lines
 
@@ -260,35 +260,35 @@ def _findings(audit: Audit) -> str:
         return ""
     total = sum(audit.statistics.findings.values())
     head = "<tr><th>rule</th><th>where</th><th>what was seen</th></tr>"
-    rows = [_finding(audit, found) for found in audit.findings]
+    rows = [_finding(audit, finding) for finding in audit.findings]
     more = f"<p class='soft'>The first {len(rows):,} of {total:,}.</p>" if total > len(rows) else ""
     return f"<h2>Findings</h2>{more}<table>{head}{''.join(rows)}</table>"
 
 
-def _finding(audit: Audit, found: Finding) -> str:
-    offsets = "" if found.first_offset < 0 else f" offsets {found.first_offset:,}–{found.last_offset:,}"
-    if found.first_offset == found.last_offset >= 0:
-        offsets = f" offset {found.first_offset:,}"
-    producer = "" if found.producer_id < 0 else f"<br>producer {found.producer_id}, epoch {found.producer_epoch}"
-    name = f"<br>{html.escape(found.transactional_id)}" if found.transactional_id else ""
-    byte = f", byte {found.position}" if found.position >= 0 else ""
-    file = f"<br><span class='soft'>{html.escape(found.file)}{byte}</span>" if found.file else ""
+def _finding(audit: Audit, finding: Finding) -> str:
+    offsets = "" if finding.first_offset < 0 else f" offsets {finding.first_offset:,}–{finding.last_offset:,}"
+    if finding.first_offset == finding.last_offset >= 0:
+        offsets = f" offset {finding.first_offset:,}"
+    producer = "" if finding.producer_id < 0 else f"<br>producer {finding.producer_id}, epoch {finding.producer_epoch}"
+    name = f"<br>{html.escape(finding.transactional_id)}" if finding.transactional_id else ""
+    byte = f", byte {finding.position}" if finding.position >= 0 else ""
+    file = f"<br><span class='soft'>{html.escape(finding.file)}{byte}</span>" if finding.file else ""
     return (
-        f'<tr><td class="{"bad" if found.severity == ERROR else "notice"}">{found.rule}</td>'
-        f"<td>{html.escape(str(found.log))}{offsets}{producer}{name}{file}</td>"
-        f"<td>{html.escape(found.message)}<br><code>{html.escape(show_command(audit, found))}</code>"
-        f"{_remedies(audit, found)}</td></tr>"
+        f'<tr><td class="{"bad" if finding.severity == ERROR else "notice"}">{finding.rule}</td>'
+        f"<td>{html.escape(str(finding.log))}{offsets}{producer}{name}{file}</td>"
+        f"<td>{html.escape(finding.message)}<br><code>{html.escape(show_command(audit, finding))}</code>"
+        f"{_remedies(audit, finding)}</td></tr>"
     )
 
 
-def _remedies(audit: Audit, found: Finding) -> str:
+def _remedies(audit: Audit, finding: Finding) -> str:
     rows = [
         f"<li><code>{html.escape(command)}</code><br><span class='soft'>{html.escape(risk)}</span></li>"
-        for command, risk in remedies_of(found, audit.source)
+        for command, risk in remedies_of(finding, audit.source)
     ]
     return f"<details><summary>what can be done</summary><ul>{''.join(rows)}</ul></details>" if rows else ""
 
 
-def worst(found: Finding) -> tuple[Any, ...]:
+def worst(finding: Finding) -> tuple[Any, ...]:
     """The order of findings: errors before notices, then by log and offset."""
-    return found.severity != ERROR, found.log, found.first_offset, found.rule
+    return finding.severity != ERROR, finding.log, finding.first_offset, finding.rule

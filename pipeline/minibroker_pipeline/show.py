@@ -40,7 +40,7 @@ def show(plan: Plan, what: str) -> Iterator[str]:
     if wanted is None:
         raise ValueError(f"--show {what}: expected TOPIC-PARTITION or TOPIC-PARTITION@FROM-TO")
     shown = 0
-    for line in _found(plan, parts, low, high):
+    for line in _batches_at(plan, parts, low, high):
         yield line
         shown += 1
         if shown == MOST:
@@ -69,15 +69,15 @@ def show_file(files: Files, path: str, low: int = 0, high: int = _EVERYTHING) ->
                 yield f"{path} line {number}: {line!r}"
 
 
-def _found(plan: Plan, parts: Sequence[Part], low: int, high: int) -> Iterator[str]:
+def _batches_at(plan: Plan, parts: Sequence[Part], low: int, high: int) -> Iterator[str]:
     """The batches at these offsets, or those around the hole there; then what index and snapshot files say."""
     logs = [part for part in parts if part.is_log]
-    found = False
+    any_batch = False
     for part in logs:
         for line in _lines(plan, part, low, high):
-            found = True
+            any_batch = True
             yield line
-    if not found and isinstance(plan.files, Files):
+    if not any_batch and isinstance(plan.files, Files):
         yield from _around(plan, logs, low, high)
     for part in parts:
         if part.path.endswith(TXN_INDEX_SUFFIX):

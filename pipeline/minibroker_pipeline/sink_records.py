@@ -114,9 +114,9 @@ def encode(rows: Any) -> Records:
     times = np.asarray(rows.column("timestamp"))
     base = int(times[0])
     key, value, headers = (rows.column(name) for name in ("key", "value", "headers"))
-    key_length, value_length = (np.asarray(pc.binary_length(one).fill_null(-1), np.int64) for one in (key, value))
+    key_length, value_length = (np.asarray(pc.binary_length(column).fill_null(-1), np.int64) for column in (key, value))
     numbers = [times - base, np.arange(len(times), dtype=np.int64), key_length, value_length]
-    deltas, offsets, of_key, of_value = (_Varints(one) for one in numbers)
+    deltas, offsets, of_key, of_value = (_Varints(row_values) for row_values in numbers)
     body = 1 + deltas.sizes + offsets.sizes + of_key.sizes + of_value.sizes + np.asarray(pc.binary_length(headers))
     body += np.maximum(key_length, 0) + np.maximum(value_length, 0)
     parts = [_Varints(body).array, pa.scalar(b"\0"), deltas.array, offsets.array, of_key.array, key.fill_null(b"")]

@@ -41,9 +41,9 @@ def write_task(
     appender = Appender(sink, attempt.producer, task_id)
     try:
         with sink_errors(sink):
-            for found in rows:
+            for table in rows:
                 for place, those in by_partition(
-                    found, time.time_ns() // 1_000_000, sink.topic, several=bool(sink.others)
+                    table, time.time_ns() // 1_000_000, sink.topic, several=bool(sink.others)
                 ):
                     appender.add(place, those)
             appender.flush()

@@ -106,23 +106,23 @@ def pruned(schema: Any, columns: Sequence[str] | None) -> Any:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def wanted(schema: Any, asked: Any, source: str) -> Any:
+def wanted(schema: Any, schema_of_query: Any, source: str) -> Any:
     """The columns that a Spark schema, as given with `.schema(…)`, asks for; all when it is None.
 
     Raises ValueError for a column that is not there or is of another type.
     """
-    if asked is None:
+    if schema_of_query is None:
         return schema
     from pyspark.sql.pandas.types import from_arrow_type
 
-    for column in asked.fields:
+    for column in schema_of_query.fields:
         if column.name not in schema.names:
             raise ValueError(f"{source}: no column {column.name}; there are {', '.join(schema.names)}")
         type_of = from_arrow_type(schema.field(column.name).type)
         if column.dataType != type_of:
             is_so, asked_for = type_of.simpleString(), column.dataType.simpleString()
             raise ValueError(f"{source}: column {column.name} is {is_so}, not {asked_for}")
-    return pa.schema([schema.field(column.name) for column in asked.fields])
+    return pa.schema([schema.field(column.name) for column in schema_of_query.fields])
 
 
 class SegmentReader(DataSourceReader):
@@ -238,18 +238,18 @@ class SegmentReader(DataSourceReader):
     def _rows(self, part: Part) -> Iterator[Any]:
         kinds = _KINDS[self._table]
         schema = TABLES[self._table]
-        told = "fault" in schema.names
+        with_faults = "fault" in schema.names
         read = read_part(self._files, part, depth=HEADERS)
         rows: list[Any] = [
-            row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, r.LogFault))
+            row for row in read.rows if isinstance(row, kinds) and (with_faults or not isinstance(row, r.LogFault))
         ]
         if rows:
             yield table_of(rows, schema)
 
 
-def _holds(found: Any, comparison: str, value: Any) -> Any:
+def _holds(actual: Any, comparison: str, value: Any) -> Any:
     """The comparison of a value, or of each value of an array."""
-    return _COMPARISONS[comparison](found, value)
+    return _COMPARISONS[comparison](actual, value)
 
 
 def _values(condition: Any) -> set[Any]:

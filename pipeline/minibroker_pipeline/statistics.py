@@ -68,8 +68,8 @@ class Statistics:
         self.lag[at] = max(self.lag.get(at, 0), held)
         self._widen()
 
-    def add_finding(self, found: Finding) -> None:
-        self.findings[found.rule, found.severity] += 1
+    def add_finding(self, finding: Finding) -> None:
+        self.findings[finding.rule, finding.severity] += 1
 
     def _widen(self, most: int = 2_000) -> None:
         """Doubles the step of the time axis as long as there are too many of them."""

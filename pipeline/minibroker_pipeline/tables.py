@@ -103,7 +103,7 @@ TABLES: dict[str, Any] = {
 def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.LogFault], origin: int = 0) -> Any:
     """A block as a record batch of BATCHES; `origin` is added to positions."""
     headers, count = block.headers, len(block.positions)
-    told = {fault.position: f"{fault.rule}: {fault.message}" for fault in faults}
+    faults_at = {fault.position: f"{fault.rule}: {fault.message}" for fault in faults}
     attributes = headers["attributes"]
     sequence = _native(headers["base_sequence"])
     reached = (sequence.astype(np.int64) + headers["last_offset_delta"]) & MAX_SEQUENCE
@@ -127,8 +127,8 @@ def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.L
         pa.array(sequence),
         pa.array(np.where(sequence < 0, sequence, reached).astype(np.int32)),
         pa.array(_native(headers["record_count"])),
-        pa.array([told.get(position) for position in block.positions.tolist()], _STR)
-        if told
+        pa.array([faults_at.get(position) for position in block.positions.tolist()], _STR)
+        if faults_at
         else pa.nulls(count, _STR),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=BATCHES)

@@ -289,7 +289,7 @@ class _Ranges:
         part = Part(facts, str(log), span.start, span.stop, span=span)
         aborting: set[int] = set()
         for data, fetched in self.topics.pieces(part, self.options.isolation):
-            waiting = sorted(fetched.aborted, key=lambda one: -one[1])
+            waiting = sorted(fetched.aborted, key=lambda transaction: -transaction[1])
             for block in HeaderScan(data).blocks():
                 for index, position in enumerate(block.positions.tolist()):
                     header = BatchHeader(*block.headers[index].tolist())

@@ -168,11 +168,11 @@ class Topics:
         """What has come since the logs were read up to `seen`; and logs that are to be read from their start again,
         because what was read before is not there any more, with the reason. Raises NotReadable when there is none."""
         try:
-            return self._listed(self._left(topics), partitions, compacted, seen, {})
+            return self._listed(self._present(topics), partitions, compacted, seen, {})
         finally:
             self.client.close()
 
-    def _left(self, topics: Collection[str]) -> Collection[str]:
+    def _present(self, topics: Collection[str]) -> Collection[str]:
         """Those of the topics that are still there. Raises NotReadable for none."""
         present = self.client.present(topics)
         if topics and not present:

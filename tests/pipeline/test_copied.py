@@ -38,7 +38,7 @@ def copied_earlier(planted: Planted, partition: str, batches: int) -> None:
 def audited(planted: Planted, path: Path) -> list[Finding]:
     files = Files(str(write_files(planted.files, path)))
     listed = list_directory(files)
-    return audit_here(Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, found=listed.found))[1]
+    return audit_here(Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, findings=listed.findings))[1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -53,7 +53,7 @@ def audited(
         kept |= golden_files("metadata")  # which have cleanup.policy
     files = Files(str(write_files(kept, tmp_path)))
     listed = list_directory(files, topics=chosen, split_bytes=split_bytes)
-    plan = Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, found=listed.found)
+    plan = Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, findings=listed.findings)
     return audit_here(plan)[1]
 
 

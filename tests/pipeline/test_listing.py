@@ -82,7 +82,7 @@ def test_it_finds_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.Mon
     here = list_directory(Files(path))
     spread = list_directory(Files(path), spread=Asked(monkeypatch).spread)
     assert spread == here
-    assert {"topic-id", "checkpoint"} <= {one.rule for one in here.found}
+    assert {"topic-id", "checkpoint"} <= {one.rule for one in here.findings}
 
 
 def test_executors_that_do_not_see_the_directory(tmp_path: Path) -> None:

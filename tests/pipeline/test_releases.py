@@ -53,7 +53,9 @@ def audited(files: Tree, path: Path, depth: str = RECORDS) -> list[Finding]:
 def audit_of(path: Path, depth: str) -> list[Finding]:
     tree = Files(str(path))
     listed = list_directory(tree)
-    return audit_here(Plan(tree, tuple(listed.facts), tuple(listed.parts), tree.uri, depth, found=listed.found))[1]
+    return audit_here(Plan(tree, tuple(listed.facts), tuple(listed.parts), tree.uri, depth, findings=listed.findings))[
+        1
+    ]
 
 
 def test_every_release_from_3_9_on_is_here() -> None:

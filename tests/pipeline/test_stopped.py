@@ -105,7 +105,7 @@ def found_by_both(planted: Planted, path: Path) -> list[set[tuple[str, str, str]
     files = Files(str(write_files(planted.files, path)))
     checked = check_directory(OsDisk(str(path), read_only=True))
     listed = list_directory(files)
-    audited = audit_here(Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, found=listed.found))[1]
+    audited = audit_here(Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri, findings=listed.findings))[1]
     return [
         {(one.rule, one.severity, one.path) for one in checked},
         {(one.rule, one.severity, one.file) for one in audited},

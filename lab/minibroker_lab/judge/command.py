@@ -268,10 +268,10 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
         search.run(itertools.islice(seeds, arguments.runs), seen)
     finally:
         say(coverage(search.met), *search.table(), flush=True)
-    for broken in search.found:
+    for broken in search.broken_scripts:
         save_trace(broken.judged, arguments.traces, broken.name)
-    _report(arguments, [broken.judged for broken in search.found], started)
-    return EXIT_BROKEN if search.found else _held(arguments, search.met) if search.held else EXIT_UNDECIDED
+    _report(arguments, [broken.judged for broken in search.broken_scripts], started)
+    return EXIT_BROKEN if search.broken_scripts else _held(arguments, search.met) if search.held else EXIT_UNDECIDED
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

@@ -44,7 +44,7 @@ class Search:
     repeat: int
     over: Callable[[], bool]
     directory: Path
-    found: list[Found] = field(default_factory=list)
+    broken_scripts: list[Found] = field(default_factory=list)
     held: int = 0
     idle: int = 0
     undecided: Counter[str] = field(default_factory=Counter)
@@ -79,13 +79,13 @@ class Search:
 
     def _broken(self, script: Script, judged: Judged) -> None:
         rule = judged.broken[0].finding.rule
-        for known in self.found:
+        for known in self.broken_scripts:
             if known.rule == rule and contains(script, known.script):
                 known.times += 1
                 return
         say(*lines(judged), flush=True)
         broken = Found(script.name, rule, script, judged)
-        self.found.append(broken)  # before the long work, so that an interrupted search reports it
+        self.broken_scripts.append(broken)  # before the long work, so that an interrupted search reports it
         self._save(broken)
         self._minimise(broken)
         again = [self._breaks(broken.script, rule) for _ in range(self.repeat) if not self.over()]
@@ -123,14 +123,14 @@ class Search:
         """How often each outcome occurred, then what broke, and why the rest could not be decided."""
         outcomes = {
             HELD: self.held,
-            BROKEN: sum(broken.times for broken in self.found),
+            BROKEN: sum(broken.times for broken in self.broken_scripts),
             UNDECIDED: self.undecided.total(),
         }
         outcomes[NOT_APPLICABLE] = self.idle
         lines = [
             f"{counted(sum(outcomes.values()), 'run')}: " + ", ".join(f"{n} {said}" for said, n in outcomes.items())
         ]
-        for broken in self.found:
+        for broken in self.broken_scripts:
             rate = f"{broken.broken} of {counted(broken.runs, 'run')}" if broken.runs else "not repeated"
             lines.append(f"  {BROKEN} {broken.times}×: {broken.rule}: {broken.name}.toml ({rate})")
         lines += [f"  {UNDECIDED} {times}×: {why}" for why, times in self.undecided.most_common()]

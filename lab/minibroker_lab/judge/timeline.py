@@ -55,7 +55,7 @@ def timeline(run: JudgedRun, first: Exchange | None) -> str:
     began = min(e["time_ms"] for e in exchanges)
     length = max(1, max(e["time_ms"] for e in exchanges) - began)
 
-    def left(time_ms: int) -> str:
+    def at_left(time_ms: int) -> str:
         return f"left:{min(max(time_ms - began, 0), length) * 100 / length:.2f}%"
 
     lanes: dict[tuple[str, str], list[Exchange]] = {}
@@ -67,14 +67,15 @@ def timeline(run: JudgedRun, first: Exchange | None) -> str:
     parts = []
     for (client, port), own in shown:
         strokes = (
-            f'<i class="{mark(e, first)}" style="{left(e["time_ms"])}" title="{escape(line_of(e))}"></i>' for e in own
+            f'<i class="{mark(e, first)}" style="{at_left(e["time_ms"])}" title="{escape(line_of(e))}"></i>'
+            for e in own
         )
         parts.append(f'<div class="lane"><b>{escape(client)}@{escape(port)}</b>{"".join(strokes)}</div>')
     parts += [
-        f'<s style="{left(began + ms)}"><span>{lasted(ms, length) if ms else "0"}</span></s>' for ms in ticks(length)
+        f'<s style="{at_left(began + ms)}"><span>{lasted(ms, length) if ms else "0"}</span></s>' for ms in ticks(length)
     ]
     parts += [
-        f'<s class="moved" style="{left(time_ms)}"><span>clock +{lasted(ms)}</span></s>' for time_ms, ms in run.moved
+        f'<s class="moved" style="{at_left(time_ms)}"><span>clock +{lasted(ms)}</span></s>' for time_ms, ms in run.moved
     ]
     left_out = f"<p><small>{len(drawn) - len(shown)} connections without failures left out</small></p>"
     whole = f'<div class="time">{chr(10).join(parts)}</div>'

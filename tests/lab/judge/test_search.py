@@ -168,14 +168,14 @@ def searched(tmp_path: Path, try_out: Callable[[Script], Judged]) -> Search:
 
 def test_what_breaks_is_made_as_small_as_it_still_breaks(tmp_path: Path) -> None:
     search = searched(tmp_path, planted)
-    for found in search.found:
+    for found in search.broken_scripts:
         (only,) = found.script.steps
         assert (only.rule["api"], only.rule["nth"], only.rule["times"]) == (["EndTxn"], 1, 2)
         assert (found.broken, found.runs) == (2, 2)
         assert load(str(tmp_path / f"{found.name}.toml")).steps == found.script.steps
-    ways = {str(found.script.steps[0].rule["action"]) for found in search.found}
-    assert len(ways) == len(search.found) == 2  # with the connection, and without
-    assert sum(found.times for found in search.found) > 2
+    ways = {str(found.script.steps[0].rule["action"]) for found in search.broken_scripts}
+    assert len(ways) == len(search.broken_scripts) == 2  # with the connection, and without
+    assert sum(found.times for found in search.broken_scripts) > 2
 
 
 def test_a_history_that_cannot_be_read_decides_nothing(tmp_path: Path) -> None:

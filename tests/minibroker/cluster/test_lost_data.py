@@ -118,7 +118,7 @@ def test_check_and_audit_find_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = {row["path"]: row["message"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     assert found["replication-offset-checkpoint"] == "says t-0 reached offset 1347, its log ends at 0"
     assert "bytes that were acknowledged, it has" in found["metadata.journal.synced"]
-    listed = list_directory(Files(str(tmp_path))).found
+    listed = list_directory(Files(str(tmp_path))).findings
     lost = [(one.rule, str(one.log), one.file) for one in listed if one.severity == "error"]
     assert lost == [
         ("lost-data", "__cluster_metadata-0", "metadata.journal.synced"),
@@ -176,7 +176,7 @@ def test_a_copy_of_a_running_broker_is_no_loss(
         names = ["recovery-point-offset-checkpoint"] * synced + ["replication-offset-checkpoint"]
         assert [row["path"] for row in lost] == [*names, "metadata.journal.synced"] * ahead
         assert all(reason in row["message"] for row in lost[:-1])
-        found = [one for one in list_directory(Files(str(copy))).found if one.rule == "lost-data"]
+        found = [one for one in list_directory(Files(str(copy))).findings if one.rule == "lost-data"]
         assert sorted(one.file for one in found) == sorted(row["path"] for row in lost)
         assert {one.severity for one in found} <= {"notice"}
     cluster.stop()

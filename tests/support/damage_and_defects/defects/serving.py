@@ -63,9 +63,9 @@ SERVING: Final = (
         "Produce v12 adds its partitions to the transaction",
         _PRODUCE + "_Verification.end",
         "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
-        "[(entry.topic, entry.index) for entry in self.asked], api_version=ctx.api_version)",
+        "[(entry.topic, entry.index) for entry in self.unverified], api_version=ctx.api_version)",
         "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
-        "[(entry.topic, entry.index) for entry in self.asked], api_version=11)",
+        "[(entry.topic, entry.index) for entry in self.unverified], api_version=11)",
     ),
     Defect(
         "no-log-start-in-refusals",
@@ -94,7 +94,7 @@ SERVING: Final = (
         "a read_committed reader gets the list of aborted transactions",
         _FETCH_LOG + "_read_log",
         "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
-        " in log.aborted_transactions(found)]",
+        " in log.aborted_transactions(chunk)]",
         "[]",
     ),
     Defect(
