@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Command:
-    """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``. problem: why there is none."""
+    """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+
+    problem: why there is none.
+    """
 
     def __init__(self, module: str, help: str, problem: str = "") -> None:
         self.module = module

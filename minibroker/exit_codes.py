@@ -7,7 +7,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 """Arguments or a configuration that make no sense, or an extra that is missing."""
 
-# Of commands that judge something.
+# Exit codes of the commands that give a verdict.
 EXIT_HELD: Final = EXIT_OK
 EXIT_BROKEN: Final = EXIT_FAILED
 EXIT_UNDECIDED: Final = EXIT_USAGE

@@ -22,7 +22,10 @@ def printable(text: str) -> str:
 
 
 def say(*lines: str, to: IO[str] | None = None, flush: bool = False) -> None:
-    """Print each as one line, whatever is in it. to: None is stdout."""
+    """Print each as one line, whatever is in it.
+
+    to: None is stdout.
+    """
     for line in lines:
         print(printable(line), file=to)
     if flush:

@@ -18,7 +18,11 @@ ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": "
 
 
 def add_report_arguments(parser: argparse.ArgumentParser, name: str, offered: Sequence[str] = tuple(ENDINGS)) -> None:
-    """`--report KIND,…` and `--report-dir DIR`; `name`: of the files, without ending; `offered`: the kinds."""
+    """`--report KIND,…` and `--report-dir DIR`.
+
+    name: the name of the files without their ending.
+    offered: the kinds.
+    """
 
     def kinds(text: str) -> list[str]:
         named = text.split(",")

@@ -55,10 +55,15 @@ _CREATE_TIMEOUT_MS = 30_000
 class Broker:
     """State of one broker; everything slow or random is handed in.
 
-    node_id, epoch: of its registration. settings, semantics, image: what it starts with. directory: its data directory.
-    clock: the broker clock; timers: real time. transport: sends to other brokers and the controller. random: source of
-    member ids and session ids. log_dir: the path of the data directory in responses; volume_bytes: (total, usable)
-    bytes of its volume, -1 when not known.
+    node_id, epoch: the node id and epoch of its registration.
+    settings, semantics, image: what it starts with.
+    directory: its data directory.
+    clock: the broker clock.
+    timers: real time.
+    transport: sends to other brokers and the controller.
+    random: source of member ids and session ids.
+    log_dir: the path of the data directory in responses.
+    volume_bytes: (total, usable) bytes of its volume, -1 when not known.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class Broker:
             settings.get_int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
-        #: Of deleted topics, and still to be dropped.
+        #: Partitions of deleted topics whose files are still to be deleted.
         self._doomed: deque[Partition] = deque()
         self._news = InOrder(timers)
         self._recovered: dict[tuple[str, int], PartitionLog] = {}

@@ -39,10 +39,12 @@ class Channel(Protocol):
 class ConnectionInfo:
     """The client of a connection, and the local address that it connected to.
 
-    channel: None when there is no socket behind it. server_name: the host name that a TLS client asked for (SNI), ""
-    without one. authentication: the SASL exchange of the connection, None where the listener wants none. gone: it was
-    closed, so no response can be sent; read on other threads too. on_gone: called when it is closed, for the request
-    that waits. on_late: called with what is resolved once a request is over that a rule applies after its turn.
+    channel: None when there is no socket behind it.
+    server_name: the host name that a TLS client asked for (SNI), "" without one.
+    authentication: the SASL exchange of the connection, None where the listener wants none.
+    gone: it was closed, so no response can be sent; read on other threads too.
+    on_gone: called when it is closed, for the request that waits.
+    on_late: called with what is resolved once a request is over that a rule applies after its turn.
     release: gives back the memory of a request's frame; it works after the close as well.
     """
 

@@ -27,8 +27,8 @@ may get a name later, or lose it."""
 class FetchTarget:
     """One partition to read, and what the client was last told about it.
 
-    topic: its name once known, which stays when the topic is deleted. known_high_watermark, known_log_start: as in the
-    last answer; -1 before the first.
+    topic: its name once known, which stays when the topic is deleted.
+    known_high_watermark, known_log_start: as in the last answer; -1 before the first.
     """
 
     topic: str

@@ -17,8 +17,10 @@ log = get_logger(__name__)
 
 
 class LogCleaner:
-    """Compaction of one broker's logs; `clean` runs every log.cleaner.backoff.ms, and again as long as a log is
-    dirty. idle: resolved while no log is being cleaned."""
+    """Compaction of one broker's logs; `clean` runs every log.cleaner.backoff.ms, and again as long as a log is dirty.
+
+    idle: resolved while no log is being cleaned.
+    """
 
     def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker

@@ -20,7 +20,9 @@ _READY: Deferred[None] = resolved(None)
 
 
 class ReplicaSession:
-    """epoch: of the next incremental request. ready: partitions to look at for the next answer, in order."""
+    """epoch: the session epoch that the next incremental request must have.
+    ready: partitions to look at for the next answer, in order.
+    """
 
     __slots__ = ("_urgent", "_waiter", "_watched", "broker_epoch", "epoch", "id", "node_id", "ready", "targets")
 

@@ -1,7 +1,7 @@
 """A paused broker: it keeps its connections and data and processes nothing, as a process after SIGSTOP.
 
-What would make the broker act goes through here: its timers, requests of clients and of other brokers, the answers to
-its own requests, news of the controller, what its threads bring back. While it is paused they are queued, and processed
+Every event that makes the broker act passes through here: timers, requests of clients and of other brokers, answers to
+its own requests, news of the controller, results of its threads. While it is paused they are queued, and processed
 in order on resume. Disk work that a thread has begun is finished, as the kernel finishes writes.
 """
 

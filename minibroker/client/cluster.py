@@ -40,7 +40,9 @@ class ClusterClient:
     """Connects to `bootstrap` (HOST:PORT[,HOST:PORT…]) when first asked, and to the broker that each request is for.
 
     Raises BrokerFailed when no broker answers, ApiError with the broker's code when one refuses. Can be pickled, and
-    used after `close`: connections are made as needed. timeout: seconds to wait for a response.
+    used after `close`: connections are made as needed.
+
+    timeout: seconds to wait for a response.
     """
 
     client_id = "minibroker"
@@ -138,8 +140,10 @@ class ClusterClient:
     # -- the broker that a request is for ------------------------------------------------------------------------------
 
     def metadata(self, topics: Collection[str] | None, *, create: bool = False) -> m.MetadataResponse:
-        """Brokers and these topics, None for all; errors are in each topic. create: what is missing, if the brokers do
-        so (auto.create.topics.enable)."""
+        """Brokers and these topics, None for all; errors are in each topic.
+
+        create: what is missing, if the brokers do so (auto.create.topics.enable).
+        """
         version = self.version(m.MetadataRequest, 12)
         if topics is None and version == 0:
             topics = []  # stands for all of them in that version
@@ -192,8 +196,8 @@ class ClusterClient:
         version: int,
         part_of: Callable[[R], Any],
     ) -> Any:
-        """The partition's part of the answer, which `one` picks. Asks again while its error is retriable, and while the
-        leader does not answer, for `leader_patience` seconds."""
+        """The partition's part of the leader's answer, which `part_of` picks. Retries while its error is retriable or
+        the leader does not answer, for `leader_patience` seconds."""
 
         def ask() -> Any:
             result = part_of(self.ask(self.leader(topic, partition), request, response, version))
@@ -205,8 +209,12 @@ class ClusterClient:
     def patiently(
         self, ask: Callable[[], T], patience: float | None = None, *, final: tuple[type[Exception], ...] = ()
     ) -> T:
-        """Call `ask` again while its error is retriable or a broker is away. final: errors that are raised at once.
-        Leaders are looked up for each try."""
+        """Call `ask` again while its error is retriable or a broker is away.
+
+        final: errors that are raised at once.
+
+        Leaders are looked up for each try.
+        """
         deadline = time.monotonic() + (self.patience if patience is None else patience)
         raised: tuple[type[Exception], ...] = (LoginFailed, *final)
         while True:

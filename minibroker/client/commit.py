@@ -27,7 +27,10 @@ _PAUSE: Final = 0.05
 
 class Pending(NamedTuple):
     """What a partition has of an open transaction: offsets of its first and last record (-1: none is left) and how many
-    records those are. `group_offsets`: offsets of groups that take effect with it, as GROUP:TOPIC-PARTITION@OFFSET."""
+    records those are.
+
+    group_offsets: offsets of groups that take effect with it, as GROUP:TOPIC-PARTITION@OFFSET.
+    """
 
     topic: str
     partition: int
@@ -66,7 +69,8 @@ def pending(
 
 
 def open_records(client: TransactionsClient, topic: str, partition: int, producer_id: int, start: int) -> list[Pending]:
-    """What a producer has in a partition from `start` on, one for each range of offsets that no other batch breaks."""
+    """A producer's records in a partition from `start` on, one entry for each range of offsets without other batches in
+    it."""
     ranges: list[Pending] = []
     for header, data in _data(client, topic, partition, producer_id, start):
         offsets = tuple(_staged(topic, partition, header, data).values())

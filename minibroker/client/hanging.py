@@ -31,9 +31,11 @@ _COMPLETE: Final = {"CompleteCommit": COMMIT, "CompleteAbort": ABORT}
 class OpenTransaction(NamedTuple):
     """A transaction open on a partition, as its leader sees it, and what its coordinator says.
 
-    `transactional_id` and `state` are empty where no coordinator has the producer id. `outcome`: COMMIT or ABORT, both
-    (COMMIT,ABORT) where several transactions lost their markers here, UNDECIDED where nothing was decided about these
-    records, UNKNOWN where no log tells. `decision`: the newest that has no marker here.
+    `transactional_id` and `state` are empty where no coordinator has the producer id.
+
+    outcome: COMMIT or ABORT, both (COMMIT,ABORT) where several transactions lost their markers here, UNDECIDED where
+        nothing was decided about these records, UNKNOWN where no log tells.
+    decision: the newest that has no marker here.
     """
 
     topic: str

@@ -54,9 +54,11 @@ class Span(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Complete batches and the partition's offsets from one Fetch response. `aborted`: (producer id, first offset) of
-    aborted transactions that overlap, with read_committed only. `end`: high watermark, or with read_committed the last
-    stable offset."""
+    """Complete batches and the partition's offsets from one Fetch response.
+
+    aborted: (producer id, first offset) of aborted transactions that overlap, with read_committed only.
+    end: high watermark, or with read_committed the last stable offset.
+    """
 
     data: memoryview
     log_start_offset: int
@@ -226,7 +228,8 @@ class ReadingClient(ClusterClient):
     def batches(
         self, topic: str, partition: int, start: int, stop: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Those of a partition from the one that holds `start` up to `stop`, or up to its present end."""
+        """The batches of a partition, from the one that holds offset `start` up to `stop`, by default up to its present
+        end."""
         end = self.position(topic, partition, LATEST)
         last = end.offset if stop is None else min(stop, end.offset)
         for fetched in self.read(Span(topic, partition, start, last, end.leader_epoch)):

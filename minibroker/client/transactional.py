@@ -200,8 +200,12 @@ class TransactionalClient(ReadingClient):
         self.patiently(ask)
 
     def end(self, producer: Producer, *, commit: bool, patience: float | None = None) -> None:
-        """Commit or abort. `patience`: seconds, by default the client's. A repetition of what took effect succeeds;
-        the opposite raises INVALID_TXN_STATE."""
+        """Commit or abort.
+
+        patience: seconds, by default the client's.
+
+        A repetition of what took effect succeeds; the opposite raises INVALID_TXN_STATE.
+        """
         request = m.EndTxnRequest(**producer.fields, committed=commit)
 
         def ask() -> None:

@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """What the command does not do without being asked for it in so many words."""
+    """An operation that the command performs only with an explicit option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

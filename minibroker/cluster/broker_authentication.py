@@ -38,7 +38,7 @@ class ClientAuthenticator:
     def prove(self, challenge: bytes) -> bytes:
         """The last step: check the other end's proof. Raises BrokerAuthenticationFailed."""
         if len(challenge) != 2 * NUMBER_BYTES:
-            raise BrokerAuthenticationFailed(f"a challenge of {len(challenge)} bytes")
+            raise BrokerAuthenticationFailed(f"the challenge has {len(challenge)} bytes, not {2 * NUMBER_BYTES}")
         numbers = self._number + challenge[:NUMBER_BYTES]
         expected = _proof(self._secret, b"listening", self._ids, numbers)
         if not hmac.compare_digest(expected, challenge[NUMBER_BYTES:]):
@@ -47,7 +47,10 @@ class ClientAuthenticator:
 
 
 class ServerAuthenticator:
-    """The accepting end, of the node `target`. source: the connected node, once authenticated."""
+    """The accepting end, of the node `target`.
+
+    source: the connected node, once authenticated.
+    """
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes, target: int) -> None:
         self.source: int | None = None

@@ -108,8 +108,11 @@ def _set_strays_aside(
 
 @dataclass
 class _Found:
-    """What directories hold of a topic. nodes: by partition, whose directory it is in. epoch: the latest leader
-    epoch."""
+    """What directories hold of a topic.
+
+    nodes: by partition, whose directory it is in.
+    epoch: the latest leader epoch.
+    """
 
     nodes: dict[int, list[int]] = field(default_factory=dict)
     topic_id: bytes | None = None
@@ -117,7 +120,10 @@ class _Found:
 
 
 class _Placement:
-    """Where the partitions of a topic are. behind: how many have no replica here that was in sync."""
+    """Where the partitions of a topic are.
+
+    behind: how many have no replica here that was in sync.
+    """
 
     def __init__(
         self, directories: Sequence[DataDirectory], here: _Found, about: KraftTopic | None, *, own: bool

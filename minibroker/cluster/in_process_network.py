@@ -167,7 +167,10 @@ class InProcessNetwork:
 
 @dataclass(slots=True)
 class PendingCall:
-    """A request to another node that has no answer yet. tick: when it was sent, on the network's count of time."""
+    """A request to another node that has no answer yet.
+
+    tick: when it was sent, on the network's count of time.
+    """
 
     source: int
     target: int

@@ -40,8 +40,10 @@ class Home(Metadata, Protocol):
 
 class BrokerOperations:
     """All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
-    BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for a broker that is missing or already registered. nodes:
-    every broker of the cluster, running or not. stopped: the cluster is shutting down and starts no broker any more.
+    BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for a broker that is missing or already registered.
+
+    nodes: every broker of the cluster, running or not.
+    stopped: the cluster is shutting down and starts no broker any more.
     """
 
     def __init__(

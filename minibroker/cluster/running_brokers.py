@@ -30,8 +30,10 @@ from minibroker_storage.directory import DataDirectory
 
 
 class RunningBrokers:
-    """by_id: brokers that others can reach. hooks: called when one begins or stops serving. meters: by broker; {}
-    without metrics."""
+    """by_id: brokers that others can reach.
+    hooks: called when one begins or stops serving.
+    meters: by broker; {} without metrics.
+    """
 
     def __init__(
         self,

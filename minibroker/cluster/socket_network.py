@@ -38,7 +38,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 64
 _LARGEST_FRAME: Final = 512 * 1024 * 1024
 _LARGEST_FIRST_FRAME: Final = 256
-"""Of the two steps by which an end proves itself."""
+"""Largest frame of the two steps by which an end authenticates itself."""
 _AUTHENTICATE: Final = SaslAuthenticateRequest.__api_key__
 _AUTHENTICATE_VERSION: Final = 1
 _PROOF_MS: Final = 10_000
@@ -411,7 +411,10 @@ class _Connection:
             call.answer.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {self._target} cannot be reached"))
 
     def close(self, *, sender_runs: bool) -> None:
-        """One of the two nodes has ended. sender_runs: the receiving one, not the sender."""
+        """One of the two nodes has ended.
+
+        sender_runs: the receiving one, not the sender.
+        """
         if not sender_runs:
             self._calls.clear()
         self.lost = True

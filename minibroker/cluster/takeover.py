@@ -53,7 +53,9 @@ def kafka_metadata(state: ControllerState, directories: Sequence[DataDirectory],
 def take_over(
     state: ControllerState, directories: Sequence[DataDirectory], kraft: KraftMetadata | None, *, new: bool
 ) -> None:
-    """Import everything that `directories` and Kafka's metadata hold. new: the journal is.
+    """Import everything that `directories` and Kafka's metadata hold.
+
+    new: the journal is.
 
     Raises MalformedFile, StorageError.
     """

@@ -31,7 +31,10 @@ class SentTap(Protocol):
 
 
 class TappedTransport:
-    """A broker's transport. tap: called with every request before it is sent, or None."""
+    """A broker's transport.
+
+    tap: called with every request before it is sent, or None.
+    """
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner

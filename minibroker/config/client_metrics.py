@@ -38,8 +38,10 @@ CLIENT_METRICS_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
 def validate_client_metrics(
     overrides: Mapping[str, str], checked: Mapping[str, ConfigError | None] = MappingProxyType({})
 ) -> None:
-    """Raises ApiError INVALID_REQUEST and ConfigError, in Kafka's words. checked: values of `match` that are known
-    already (`refusal_of_match`)."""
+    """Raises ApiError INVALID_REQUEST and ConfigError, in Kafka's words.
+
+    checked: values of `match` that are known already (`refusal_of_match`).
+    """
     for name in overrides:
         if name not in CLIENT_METRICS_KEYS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")

@@ -41,7 +41,7 @@ _INTERNAL = frozenset(
 )
 """Ignored names that DescribeConfigs of Kafka does not show."""
 
-# What apache/kafka's image keeps out of server.properties: options of its JVM and of log4j.
+# Variables that apache/kafka's image keeps out of server.properties: options of its JVM and of log4j.
 JVM_VARIABLES = frozenset(
     """
     KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_JMX_HOSTNAME KAFKA_JMX_OPTS KAFKA_JMX_PORT KAFKA_JVM_PERFORMANCE_OPTS

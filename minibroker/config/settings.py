@@ -76,9 +76,10 @@ class Settings:
 
     `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
     for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
-    for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
-    the emulated release does not have; they are neither shown nor accepted from clients. `unknown`: unknown names in
-    the dynamic layers; Kafka keeps them, as a plug-in might, and shows them without a value.
+    for an unknown name (with the nearest known one), a value out of range, or two that contradict.
+
+    absent: names that the emulated release does not have; they are neither shown nor accepted from clients.
+    unknown: unknown names in the dynamic layers; Kafka keeps them, as a plug-in might, and shows them without a value.
     """
 
     __slots__ = ("_layers", "_topic_defaults", "_topic_entries", "_values", "absent", "ignored", "jaas", "unknown")

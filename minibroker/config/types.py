@@ -56,13 +56,16 @@ _BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}
 
 
 class ConfigKey(NamedTuple):
-    """One key. ``minimum``, ``maximum`` and ``choices`` bound its values; ``besides`` is one more that is legal.
+    """One key. ``minimum``, ``maximum`` and ``choices`` bound its values; ``besides`` is a legal value outside these
+    bounds.
 
     ``dynamic`` keys change while the broker runs.
 
-    ``synonyms``: for a topic key the broker key that gives its default; for a broker key coarser keys that stand in
-    while it is unset. ``deviation``: why the default is not Kafka's. ``effect``: False for topic keys that are
-    described and stored as in Kafka but change nothing here. ``refusal``: what is wrong with a text, None for nothing.
+    synonyms: for a topic key the broker key that gives its default; for a broker key coarser keys that stand in while
+        it is unset.
+    deviation: why the default is not Kafka's.
+    effect: False for topic keys that are described and stored as in Kafka but change nothing here.
+    refusal: what is wrong with a text, None for nothing.
     """
 
     name: str

@@ -220,7 +220,7 @@ _TABLE: dict[str, Command] = {
     "cluster.reset": Commands._reset,
 }
 
-# What Python's methods and properties are called that have another name than their command.
+# Python's name for each command whose method or property is named differently.
 _IN_PYTHON: Mapping[str, str] = {
     "fault.inject": "fault.add",
     "faults.inject": "fault.add",

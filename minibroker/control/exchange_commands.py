@@ -70,7 +70,7 @@ class ExchangeCommands:
         """Record exchanges from now on, or none."""
         if self._listener is not None:
             recorder = recorder or Recorder(1)
-            recorder.hand_bytes = True  # and not kept besides, unless somebody asks for them
+            recorder.hand_bytes = True  # they are not kept besides, unless a caller asks for them
             recorder.listeners.append(self._listener)
         self.tap.recorder = recorder
         if recorder is not None:

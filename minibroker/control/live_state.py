@@ -93,7 +93,7 @@ class LiveRows:
 
 
 class LiveState(LiveRows):
-    """Those of a cluster of ours."""
+    """The live rows of a minibroker cluster in this process."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         if status != 200:
-            # What was refused may not have been read.
+            # The body of a refused request may be unread.
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()

@@ -123,7 +123,10 @@ class ConfigControl:
             self._state.set_resource_configs(kind, name, wanted)
 
     def _check_node(self, node: str, expected: str) -> str:
-        """The id of a broker as it is usually written; `expected`: how Kafka begins to name the one that was meant."""
+        """The id of a broker as it is usually written.
+
+        expected: how Kafka begins to name the one that was meant.
+        """
         node_id = node_id_of(node)
         if node_id is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
@@ -175,7 +178,10 @@ class ConfigControl:
 def _refusal(
     counts: Counter[tuple[int, str]], resource: _Resource, work: Callable[[], None]
 ) -> tuple[ErrorCode, str | None]:
-    """Do the work for one resource, and say how it went. counts: how often the request names each (type, name)."""
+    """Do the work for one resource, and say how it went.
+
+    counts: how often the request names each (type, name).
+    """
     try:
         if counts[resource.resource_type, resource.resource_name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

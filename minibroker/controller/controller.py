@@ -32,8 +32,9 @@ _STEPS_AT_ONCE = 12
 
 class Controller:
     """Serves the requests that change metadata, one at a time, in the order they arrive. A change is answered once the
-    journal is synced, on the executor; waiting answers share a sync. failed: called once the journal has failed; from
-    then on every change is refused.
+    journal is synced, on the executor; waiting answers share a sync.
+
+    failed: called once the journal has failed; from then on every change is refused.
     """
 
     def __init__(

@@ -24,8 +24,11 @@ class Election(Enum):
 class Wanted(NamedTuple):
     """The requested change of a partition; None leaves a field as it is.
 
-    acceptable(node): may it lead now. min_isr: effective min.insync.replicas. unclean_shutdown: nodes whose disks may
-    have lost acknowledged records, which are no longer eligible because of an earlier membership (KIP-966).
+    acceptable(node): may it lead now.
+
+    min_isr: effective min.insync.replicas.
+    unclean_shutdown: nodes whose disks may have lost acknowledged records, which are no longer eligible because of an
+        earlier membership (KIP-966).
     """
 
     acceptable: Callable[[int], bool]

@@ -32,8 +32,11 @@ def lost_of_journal(
     journal: bytes | None, mark: bytes | None, path: str = JOURNAL, *, copied: bool = False
 ) -> Lost | None:
     """What the journal lacks compared with its mark (None: no such file). An unreadable mark is ignored, as a power
-    loss during its write may leave one. `copied`: it may be a copy of a running broker's, whose journal was copied
-    before the mark: lines are then missing at its end, and none is torn."""
+    loss during its write may leave one.
+
+    copied: it may be a copy of a running broker's, whose journal was copied before the mark: lines are then missing at
+        its end, and none is torn.
+    """
     said = None if mark is None else _read_mark(mark)
     if said is None:
         return None
@@ -135,7 +138,10 @@ class MetadataJournal:
         self.failed: ApiError | None = None
 
     def lost(self, *, copied: bool = False) -> Lost | None:
-        """Acknowledged entries that are lost; call it before `replay`. `copied`: as for `lost_of_journal`."""
+        """Acknowledged entries that are lost; call it before `replay`.
+
+        copied: as for `lost_of_journal`.
+        """
         journal, mark = (
             self._disk.read_bytes(path) if self._disk.exists(path) else None for path in (self._path, self._mark_path)
         )

@@ -52,8 +52,11 @@ _SIZED = 12  # bytes of a batch up to the end of its length
 
 @dataclass(frozen=True, slots=True)
 class KraftPartition:
-    """replicas, isr, elr: node ids; elr: eligible to lead though out of sync (KIP-966). directories: of each replica
-    the id of its log directory (KIP-858); empty when the records are of a release before that."""
+    """replicas, isr, elr: node ids.
+    elr: eligible to lead though out of sync (KIP-966).
+    directories: the id of each replica's log directory (KIP-858); empty when the records are of a release before
+        that.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -94,10 +97,15 @@ Entity = tuple[tuple[str, str | None], ...]
 
 @dataclass
 class KraftMetadata:
-    """broker_configs: node id as text, or "" for the cluster-wide default. resource_configs: those of groups and of
-    subscriptions to client metrics, by ResourceType and name. acls: by their ids. scram_credentials: by mechanism and
-    user. quotas: the keys of each entity. delegation_tokens: their ids. end_offset: after the last record. damaged: why
-    records may be missing after it; the torn tail that a crash leaves is no such reason."""
+    """broker_configs: node id as text, or "" for the cluster-wide default.
+    resource_configs: those of groups and of subscriptions to client metrics, by ResourceType and name.
+    acls: by their ids.
+    scram_credentials: by mechanism and user.
+    quotas: the keys of each entity.
+    delegation_tokens: their ids.
+    end_offset: after the last record.
+    damaged: why records may be missing after it; the torn tail that a crash leaves is no such reason.
+    """
 
     topics: dict[str, KraftTopic] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -143,8 +151,11 @@ def read_kraft_metadata(disk: Disk) -> KraftMetadata | None:
 
 
 class _Torn(Exception):
-    """A batch is not whole. following: the offset that it should have. at_the_end: no other batch can be after it, as
-    when a crash interrupts an append."""
+    """A batch is not whole.
+
+    following: the offset that it should have.
+    at_the_end: no other batch can be after it, as when a crash interrupts an append.
+    """
 
     def __init__(self, reason: str, following: int, *, at_the_end: bool) -> None:
         super().__init__(reason)

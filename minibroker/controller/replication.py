@@ -28,8 +28,10 @@ class ReplicationControl:
     # -- brokers come and go -----------------------------------------------------------------------------------------
 
     def register(self, broker: BrokerImage, *, clean: bool = True) -> BrokerImage:
-        """A broker has started. It is fenced until `unfence`. `clean`: it shut down cleanly, so it has every record
-        that it acknowledged (KIP-966)."""
+        """A broker has started. It is fenced until `unfence`.
+
+        clean: it shut down cleanly, so it has every record that it acknowledged (KIP-966).
+        """
         known = replace(broker, fenced=True, epoch=self._state.image.offset, shutting_down=False)
         self._state.register_broker(known)
         if not clean:

@@ -32,7 +32,7 @@ Publish = Callable[[MetadataImage, tuple[str, ...]], None]
 T = TypeVar("T")
 Steps = Generator[Deferred[Any] | None, None, T]
 """Work of the controller that yields None at each element of a list, after which others have their turn, and what it
-waits for. What it returns is the response."""
+waits for. Its return value is the response."""
 
 _PARTITIONS_A_STEP = 128
 """They take about as long as a topic does."""
@@ -77,7 +77,8 @@ def decode_id(text: str) -> bytes:
 class ControllerState:
     """Image, journal and the ids still to give out.
 
-    image: the current MetadataImage. random: source of topic ids. publish: called with every new image.
+    image: the current MetadataImage.
+    random: source of topic ids. publish: called with every new image.
     """
 
     def __init__(
@@ -265,7 +266,7 @@ class ControllerState:
         self._change({"type": "broker-configs", "node": node, "configs": dict(configs)})
 
     def set_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
-        """Of a group or of a subscription to client metrics."""
+        """Set the configs of a group or of a subscription to client metrics."""
         self._change({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
 
     def add_acl(self, entry: AclBinding) -> None:
@@ -275,7 +276,8 @@ class ControllerState:
         self._change({"type": "remove-acl", **entry._asdict()})
 
     def take_over_security(self, acls: Iterable[AclBinding], credentials: Iterable[ScramCredential]) -> None:
-        """Those of a Kafka that had the directory before, once in its life. Durable when it returns."""
+        """Take over ACLs and credentials of a Kafka that owned the directory before; done once for a directory. Durable
+        when it returns."""
         for entry in acls:
             self._commit({"type": "acl", **entry._asdict()})
         for credential in credentials:

@@ -99,14 +99,18 @@ class _Hosted(Generic[S]):
 class CoordinatorHost(Generic[S]):
     """All shards of one coordinator on one broker.
 
-    partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
-    make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
-    and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). base_sequence: what each batch has, with and without a producer id. say_refused: logs
-    that a partition could not be written. write_timeout_ms: how long an append may wait for its replicas (real time);
-    then the answer has the error, and the records stay in the log. map_error: the error code for a client when the log
-    refuses an append. perform(shard, effect): do what a decision left to do. load_chunk_bytes: what one turn of a load
-    reads.
+    partition_count: the topic's number of partitions, or the number that it will be created with; a key's partition
+        depends on it.
+    make_shard: called with partition index and leader epoch, builds an empty shard.
+    replay_on_append: apply records when they are written and hold only the answer (the group coordinator), else apply
+        them once they are below the high watermark (the transaction coordinator).
+    base_sequence: what each batch has, with and without a producer id.
+    say_refused: logs that a partition could not be written.
+    write_timeout_ms: how long an append may wait for its replicas (real time); then the answer has the error, and the
+        records stay in the log.
+    map_error: the error code for a client when the log refuses an append.
+    perform: called with a shard and an effect, has the effect.
+    load_chunk_bytes: bytes that one turn of a load reads.
     """
 
     def __init__(

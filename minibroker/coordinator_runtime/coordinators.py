@@ -57,7 +57,7 @@ class Coordinators:
 
     @property
     def made(self) -> tuple[Coordinator, ...]:
-        """Those that were needed so far."""
+        """The coordinators that were needed so far."""
         return tuple(self._made.values())
 
     def _of(self, topic: str) -> Coordinator:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minibroker.coordinators.transactions.metadata import TopicPartition
 
 _NONE = -1
-"""What a marker has without a producer id, an epoch or a transaction version."""
+"""Value of a missing producer id, epoch or transaction version in a marker."""
 
 
 def append_marker(

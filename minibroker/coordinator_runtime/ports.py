@@ -49,7 +49,7 @@ class Coordinator(Protocol):
 
     @property
     def effects(self) -> EffectQueue[Any]:
-        """What its decisions left to do."""
+        """The effects that its decisions have yet to have, in order."""
 
     def start(self) -> None:
         """Start the sweeps."""

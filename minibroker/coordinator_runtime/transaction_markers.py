@@ -68,8 +68,11 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class EndedTransaction:
-    """The marker of one transaction and the partitions that are to get it. shard_index: of ``__transaction_state``.
-    unwritten: how many of them do not have it yet."""
+    """The marker of one transaction and the partitions that are to get it.
+
+    shard_index: the partition of ``__transaction_state``.
+    unwritten: how many of them do not have it yet.
+    """
 
     transactional_id: str
     shard_index: int
@@ -85,7 +88,8 @@ class MarkerSender:
     partition that has its marker or needs none.
 
     drop_without_leader: Kafka 4.3.1 treats a partition that has no leader as deleted
-    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: called with such a transaction and partition;
+        (KRaftMetadataCache.getPartitionLeaderEndpoint).
+    on_dropped: called with such a transaction and partition.
     on_sending: called with every transaction and the partitions that it sends markers to, again for each retry.
     """
 

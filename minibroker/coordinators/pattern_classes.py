@@ -71,7 +71,12 @@ def cases(c: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A class by name; folds: what differs in case only is in it, too. What is `negated` is folded first."""
+    """A class by name.
+
+    folds: what differs in case only is in it, too.
+
+    What is `negated` is folded first.
+    """
 
     test: Test
     negated: bool
@@ -107,7 +112,10 @@ class Ranges:
 
 
 class BracketClass:
-    """What is between brackets: characters, ranges and named classes. cost: how many tests one character takes."""
+    """What is between brackets: characters, ranges and named classes.
+
+    cost: how many tests one character takes.
+    """
 
     def __init__(
         self, characters: set[str], ranges: list[tuple[str, str]], named: list[Named], *, folds: bool, negated: bool

@@ -27,8 +27,9 @@ class BadPattern(ValueError):
 
 @dataclass(slots=True)
 class Regexp:
-    """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op). height: repetitions of
-    repetitions, without groups between them."""
+    """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op).
+    height: repetitions of repetitions, without groups between them.
+    """
 
     kind: str
     parts: tuple[Regexp, ...] = ()

@@ -31,7 +31,10 @@ MOST_KEPT: Final = 10_000
 
 @dataclass(slots=True)
 class _Instruction:
-    """test: consume a character; op: an assertion; jumps: continue at each of them; none of these: the end."""
+    """test: consume a character.
+    op: an assertion.
+    jumps: continue at each of them; none of these: the end.
+    """
 
     jumps: tuple[int, ...] = ()
     test: Test | None = None
@@ -40,7 +43,10 @@ class _Instruction:
 
 class _State:
     """What is alive after a character: `alive` has the instructions to go on at, `before` stands for that character
-    where an assertion may look at it. after: the next character -> the state then, None where nothing is alive."""
+    where an assertion may look at it.
+
+    after: the next character -> the state then, None where nothing is alive.
+    """
 
     __slots__ = ("accepts", "after", "alive", "before")
 
@@ -83,7 +89,12 @@ class Pattern:
         return matches
 
     def matching(self, names: Iterable[str], pace: Pace = UNHURRIED) -> frozenset[str]:
-        """Those of `names` that match. pace: called at each. Raises as `search`."""
+        """Those of `names` that match.
+
+        pace: called at each.
+
+        Raises as `search`.
+        """
         matches = self.search()
         matching = set()
         for name in names:

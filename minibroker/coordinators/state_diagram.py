@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 
 def page(title: str, module: str, ways: Iterable[tuple[str, str, str]]) -> str:
-    """A Markdown page with a Mermaid diagram. ways: (from, to, what brings it about or ""), ``[*]``: begin and end."""
+    """A Markdown page with a Mermaid diagram.
+
+    ways: (from, to, what brings it about or ""), ``[*]``: begin and end.
+    """
     lines = [f"    {source} --> {to}{f': {cause}' if cause else ''}" for source, to, cause in ways]
     diagram = "\n".join(["stateDiagram-v2", *lines])
     path = module.replace(".", "/") + ".py"

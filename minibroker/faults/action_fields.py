@@ -24,7 +24,10 @@ _MOST_TEXT: Final = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """says: what a value must be. schema: the same as JSON schema. accepts: whether a value is one."""
+    """says: what a value must be.
+    schema: the same as JSON schema.
+    accepts: whether a value is one.
+    """
 
     says: str
     schema: Mapping[str, Any]
@@ -118,7 +121,10 @@ def needed_by(action: type[Any]) -> tuple[str, ...]:
 
 
 def check_fields(name: str, action: object) -> None:
-    """Raises FaultError for a field with a value of another kind. name: of the action."""
+    """Raises FaultError for a field with a value of another kind.
+
+    name: the name of the action.
+    """
     for field, kind in kinds_of(type(action)).items():
         value = getattr(action, field)
         if not kind.accepts(value):

@@ -40,7 +40,11 @@ class Hit:
 
 
 class SetRule:
-    """A rule that is set, and its counts. matched: requests that fit; fired: requests it acted on."""
+    """A rule that is set, and its counts.
+
+    matched: requests that fit.
+    fired: requests it acted on.
+    """
 
     def __init__(self, number: int, rule: FaultRule, engine: FaultEngine) -> None:
         self.number = number
@@ -281,7 +285,10 @@ class FaultEngine:
 
 
 class _Postponed(NamedTuple):
-    """A request that waits for the next one of its connection. over: resolved once both are done."""
+    """A request that waits for the next one of its connection.
+
+    over: resolved once both are done.
+    """
 
     tapped: TappedRequest
     timer: TimerHandle

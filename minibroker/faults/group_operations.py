@@ -26,8 +26,11 @@ async def rebalance_group(cluster: Cluster, *, group: str) -> None:
 
 
 async def remove_member(cluster: Cluster, *, group: str, member: str | None = None) -> list[str]:
-    """Remove members from a group, as when their sessions time out. Returns their ids. member: a pattern for member
-    ids, client ids or group.instance.ids (``*`` and ``?``); optional where there is one member."""
+    """Remove members from a group, as when their sessions time out. Returns their ids.
+
+    member: a pattern for member ids, client ids or group.instance.ids (``*`` and ``?``); optional where there is one
+        member.
+    """
     from minibroker.coordinators.groups import forced
 
     service = _coordinator(cluster, group)

@@ -263,7 +263,8 @@ def _heal_logs(partitions: Iterable[Partition], undone: Callable[[ApiError], boo
 
 
 def _was_refused_a_write(error: ApiError) -> bool:
-    """What a failed sync, or a change that was left half-done, put offline stays so until a restart."""
+    """Whether the partition went offline by a write that was refused. After a failed sync or a half-done change it
+    stays offline until a restart."""
     return isinstance(error.__cause__, StorageError) and not isinstance(error.__cause__, SyncFailed)
 
 

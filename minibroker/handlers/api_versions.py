@@ -36,7 +36,11 @@ class ApiVersions:
         self._rows: list[ApiVersionsResponse.ApiVersion] = []
 
     def describe(self, apis: Mapping[int, Api], *, unstable: bool, unlisted: bool) -> None:
-        """List `apis`. unstable: versions that are not final too; unlisted: APIs not advertised by default too."""
+        """List `apis`.
+
+        unstable: versions that are not final too.
+        unlisted: APIs not advertised by default too.
+        """
         self._rows = [
             ApiVersionsResponse.ApiVersion(
                 api_key=key,

@@ -21,7 +21,7 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 
 _COST = 16
-"""Of a resource, in elements of a turn: it has some dozens of settings."""
+"""What a resource counts as, in elements of a turn of the loop: it has some dozens of settings."""
 _TYPES = frozenset(int(kind) for kind in ConfigResourceType)
 _Result = m.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult

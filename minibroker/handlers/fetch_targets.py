@@ -34,8 +34,8 @@ Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 class Fetch:
     """One request while it is served.
 
-    idle: partitions of a session that were not read, because there is nothing new for its client. nodes: addresses of
-    the leaders of partitions that this broker does not lead.
+    idle: partitions of a session that were not read, because there is nothing new for its client.
+    nodes: addresses of the leaders of partitions that this broker does not lead.
     """
 
     __slots__ = (
@@ -63,8 +63,12 @@ class Fetch:
 
 
 class Read:
-    """The result of reading one partition. `size`: bytes of records; `failed`: the answer must not wait; `routed`: its
-    log was read."""
+    """The result of reading one partition.
+
+    size: bytes of records.
+    failed: the answer must not wait.
+    routed: its log was read.
+    """
 
     __slots__ = ("data", "failed", "partition", "routed", "size", "target")
 

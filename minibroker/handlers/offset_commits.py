@@ -39,8 +39,10 @@ class OffsetCommitting:
         by_id: bool,
         code: Callable[[ErrorCode], ErrorCode] = lambda code: code,
     ) -> None:
-        """response, topic, partition: the structs of the answer. by_id: the request's version names topics by their id.
-        code: the code that the version has for one of the coordinator's."""
+        """response, topic, partition: the structs of the answer.
+        by_id: the request's version names topics by their id.
+        code: the code that the version has for one of the coordinator's.
+        """
         self._ctx = ctx
         self._request = request
         self._response = response

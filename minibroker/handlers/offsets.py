@@ -91,8 +91,9 @@ def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> Answer:
 class _Lookup:
     """One topic of a group: where its partitions are answered, and what is known of each.
 
-    code: the error of all of them. offset: the committed offset of a partition. unstable: whether a transaction with
-    an offset of the partition has not ended.
+    code: the error of all of them.
+    offset: the committed offset of a partition.
+    unstable: whether a transaction with an offset of the partition has not ended.
     """
 
     __slots__ = ("code", "offset", "partitions", "unstable")

@@ -264,9 +264,11 @@ def _is_unknown(entry: _Entry, producer_id: int) -> bool:
 class _Verification:
     """What the transaction coordinator is to be asked about the transactional batches of a request (KIP-890).
 
-    producers: ids of the producers of the batches. epoch: that of the last one. unverified: partitions without an open
-    transaction of this epoch. stale: refusals of an older epoch; only the coordinator knows whether it is that of a
-    transaction that has timed out.
+    producers: ids of the producers of the batches.
+    epoch: that of the last one.
+    unverified: partitions without an open transaction of this epoch.
+    stale: refusals of an older epoch; only the coordinator knows whether it is that of a transaction that has timed
+        out.
     """
 
     __slots__ = ("epoch", "producers", "stale", "unverified")

@@ -72,7 +72,10 @@ def handle_add_partitions(ctx: RequestContext, request: m.AddPartitionsToTxnRequ
 
 
 class _Join:
-    """One transaction of a request while it is served. given_up: the error that ends the whole request."""
+    """One transaction of a request while it is served.
+
+    given_up: the error that ends the whole request.
+    """
 
     def __init__(
         self,

@@ -97,7 +97,8 @@ def _read_journal(disk: Disk) -> bytes:
 
 
 def _policies(together: Disk, directories: list[str]) -> dict[str, bool | None]:
-    """Of one cluster: the metadata may be in another of its directories."""
+    """Topic → whether cleanup.policy has compact, for directories of one cluster: the metadata may be in any of
+    them."""
     images = []
     for path in directories:
         with _opened(path) as disk:
@@ -133,8 +134,10 @@ def _brokers(root: str) -> list[tuple[str, str]]:
 
 
 def _journal(disk: Disk, *, closed: bool) -> Iterator[Finding]:
-    """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged. `closed`: its
-    brokers were stopped cleanly."""
+    """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged.
+
+    closed: its brokers were stopped cleanly.
+    """
     both = disk.exists(JOURNAL) and disk.exists(MARK)
     copied = not closed and both and may_be_of_a_copy(DiskReader(disk), JOURNAL, MARK)
     lost = MetadataJournal(disk).lost(copied=copied)

@@ -93,7 +93,10 @@ class BrokerClock:
         return self.now_ms()
 
     def _advance_once(self, target_ms: int, sweeps: list[_BrokerTimer]) -> bool:
-        """Run the next timer that is due by `target_ms`; False if there is none. sweeps: taken out of the queue."""
+        """Run the next timer that is due by `target_ms`; False if there is none.
+
+        sweeps: taken out of the queue.
+        """
         queue = self._queue
         while queue and (queue[0][2].idle_until is not None or queue[0][2].callback is None):
             timer = heapq.heappop(queue)[2]

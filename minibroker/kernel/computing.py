@@ -40,7 +40,9 @@ def _always() -> bool:
 
 
 class _Work:
-    """wanted, keep: as in `Computing.submit`. level: where it waits or runs."""
+    """wanted, keep: as in `Computing.submit`.
+    level: where it waits or runs.
+    """
 
     __slots__ = ("future", "keep", "level", "run", "wanted")
 

@@ -15,7 +15,10 @@ U = TypeVar("U")
 
 
 class Deferred(Generic[T]):
-    """A value or an exception that is delivered exactly once. done: whether it was; only to be read."""
+    """A value or an exception that is delivered exactly once.
+
+    done: whether it was; only to be read.
+    """
 
     __slots__ = ("_callbacks", "_error", "_value", "done")
 

@@ -114,7 +114,8 @@ def at_once(work: Work[T]) -> T:
 class InOrder:
     """Works in turns, one at a time, in the order they are given.
 
-    idle: resolved once there is none left. closed: work under way must look at it after each step, and end.
+    idle: resolved once there is none left.
+    closed: work under way must look at it after each step, and end.
     """
 
     def __init__(self, timers: Timers) -> None:

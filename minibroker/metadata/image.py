@@ -23,7 +23,10 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """epoch: grows with every registration. fenced: not serving; shutting_down: it is giving its leaders away."""
+    """epoch: grows with every registration.
+    fenced: not serving.
+    shutting_down: it is giving its leaders away.
+    """
 
     node_id: int
     host: str
@@ -41,10 +44,12 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change.
+    """replicas, isr: node ids.
+    leader: node id or NO_LEADER. partition_epoch grows with every change.
 
-    adding, removing: what a reassignment under way does. elr: eligible to lead though out of sync, because the in-sync
-    set fell below the minimum while they were in it; last_known_elr: the last leader, when none is left (KIP-966).
+    adding, removing: what a reassignment under way does.
+    elr: eligible to lead though out of sync, because the in-sync set fell below the minimum while they were in it.
+    last_known_elr: the last leader, when none is left (KIP-966).
     offline: replicas in log directories of a Kafka that are not here, so that their brokers cannot lead or follow.
     """
 
@@ -75,8 +80,10 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. new_topic_offset: at which the newest
-    topic was created. resource_configs: by (ConfigResourceType, name), for resources other than topics and brokers."""
+    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it.
+    new_topic_offset: at which the newest topic was created.
+    resource_configs: by (ConfigResourceType, name), for resources other than topics and brokers.
+    """
 
     cluster_id: str
     controller_id: int

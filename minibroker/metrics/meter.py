@@ -62,7 +62,10 @@ class _Histogram:
 
 class RequestMeter:
     """`Link` that counts each answer when it is made, before a fault alters its bytes. Requests of other brokers do not
-    come through it. monotonic_ms: for durations."""
+    come through it.
+
+    monotonic_ms: for durations.
+    """
 
     def __init__(self, broker: Broker, monotonic_ms: Callable[[], float]) -> None:
         self._broker = broker
@@ -90,7 +93,7 @@ class RequestMeter:
         _size: int,
     ) -> None:
         took_ms = self._monotonic_ms() - started
-        # Of Fetch Kafka has two: of all, and of consumers.
+        # Kafka has two metrics for Fetch: one of all requests, one of those of consumers.
         for name in (api.name, *(("FetchConsumer",) if api.name == "Fetch" else ())):
             self._requests[name, ctx.api_version] += 1
             self._observe("TotalTimeMs", name, took_ms)

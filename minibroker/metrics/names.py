@@ -13,8 +13,10 @@ _PER_SECOND = "PerSec"
 
 
 class Bean(NamedTuple):
-    """domain, type, name: of the bean's object name; what else is in it becomes labels. kind: of the metric that the
-    rules make of it: gauge (attribute Value), counter or summary (Count; a sample with a quantile is a percentile)."""
+    """domain, type, name: of the bean's object name; what else is in it becomes labels.
+    kind: of the metric that the rules make of it: gauge (attribute Value), counter or summary (Count; a sample with a
+        quantile is a percentile).
+    """
 
     domain: str
     type: str
@@ -23,7 +25,10 @@ class Bean(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One value. labels: in the order of the object name."""
+    """One value.
+
+    labels: in the order of the object name.
+    """
 
     bean: Bean
     labels: Mapping[str, str]

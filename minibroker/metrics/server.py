@@ -25,8 +25,12 @@ Rows = dict[int, list[Sample]]
 
 
 class MetricsServer:
-    """Serves the samples of `rows` on `address` until `close`. `brokers`: how many the cluster has now; each of
-    several has a label ``broker`` on the page of all. Raises OSError for the address."""
+    """Serves the samples of `rows` on `address` until `close`.
+
+    brokers: how many the cluster has now; each of several has a label ``broker`` on the page of all.
+
+    Raises OSError for the address.
+    """
 
     def __init__(
         self,

@@ -45,8 +45,9 @@ class Follower:
 class InSync:
     """In-sync set and followers of one partition that this broker leads.
 
-    isr: what the controller confirmed. proposed: the set asked for, until the controller answers; until then both
-    count, so that a committed record is on every replica that may be in the in-sync set (the maximal ISR).
+    isr: what the controller confirmed.
+    proposed: the set asked for, until the controller answers; until then both count, so that a committed record is on
+        every replica that may be in the in-sync set (the maximal ISR).
     """
 
     __slots__ = ("_leader", "followers", "isr", "proposed")

@@ -33,9 +33,10 @@ _RETRY_MS = 1000
 class LogFlush:
     """The flushes of one open log, one at a time.
 
-    held_from: offset from which on records wait for a sync; None when none do. active: whether the settings ask for
-    syncs after appends, so that other logs pay nothing. flushed: called on the loop after a sync; failed: called with
-    the error of a failed one.
+    held_from: offset from which on records wait for a sync; None when none do.
+    active: whether the settings ask for syncs after appends, so that other logs pay nothing.
+    flushed: called on the loop after a sync.
+    failed: called with the error of a failed one.
     """
 
     __slots__ = (

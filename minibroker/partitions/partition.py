@@ -306,8 +306,8 @@ class Partition:
                 heapq.heappush(self._hw_waiters, waiter)
 
     def lose_tail(self, offset: int) -> None:
-        """Truncate the log to `offset`, acknowledged records too. Requests that wait for what is lost fail, as at a
-        leader that another replaced."""
+        """Truncate the log to `offset`, acknowledged records too. Requests that wait for the lost records fail, as at a
+        leader that was replaced."""
         truncate_to(self.log, offset, now_ms=self._clock.now_ms())
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} was truncated to offset {offset}")
         if self._flush is not None:
@@ -573,7 +573,7 @@ class Partition:
 
     def close(self) -> PartitionLog | None:
         """The log, if it was open, for the caller to close; this partition is done with it."""
-        self.in_sync = None  # what waits to review it finds nothing
+        self.in_sync = None  # a pending review of the in-sync set then does nothing
         self._open_log = self._gone
         return self._let_go()
 

@@ -25,7 +25,7 @@ def lose_producers(partition: Partition, cause: Cause, *, now_ms: int, offset: i
     (required). After the last three the partition knows the producers that its log still shows, as a replica made by
     reassignment does. Such a replica leads in a new epoch: the caller has to begin it (`Cluster.elect_again`).
 
-    Raises ApiError as `Partition` and its log do, ValueError for a cause that is none, a missing `offset`, or a
+    Raises ApiError as `Partition` and its log do, ValueError for an unknown cause, a missing `offset`, or a
     partition with followers, which would not lose the same records.
     """
     if cause not in CAUSES:

@@ -14,7 +14,10 @@ log = get_logger("minibroker.broker")
 
 
 class RefusedAppends:
-    """Those of one broker. log_dir: its data directory, which lines about the disk name."""
+    """Those of one broker.
+
+    log_dir: its data directory, which lines about the disk name.
+    """
 
     def __init__(self, timers: Timers, log_dir: str) -> None:
         self._timers = timers

@@ -1,1 +1,1 @@
-"""The chain of requests in front of somebody else's cluster: each request goes on to a broker of it."""
+"""The chain of requests in front of an existing cluster: each request is passed on to one of its brokers."""

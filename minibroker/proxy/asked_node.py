@@ -1,4 +1,4 @@
-"""What stands in the chain for the broker that is asked, where that is somebody else's."""
+"""Stands in the chain for the broker that a request is for, when that broker belongs to an upstream cluster."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class WallClock(NamedTuple):
 class AskedNode:
     """One listener of the proxy, under the names that the chain has for what it needs of a broker.
 
-    key: the node of the upstream behind it, None for the bootstrap listener. host: in answers to clients; "" (or an
-    address that stands for all) where it is the one that each came to.
+    key: the node of the upstream behind it, None for the bootstrap listener.
+    host: in answers to clients; "" (or an address that stands for all) where it is the one that each came to.
     """
 
     key: NodeKey | None

@@ -16,7 +16,10 @@ from minibroker_protocol.registry import registry
 
 
 class NodeKey(NamedTuple):
-    """One listener of one node. listener: "" for that of a broker for clients, else the name of a controller's."""
+    """One listener of one node.
+
+    listener: "" for that of a broker for clients, else the name of a controller's.
+    """
 
     node_id: int
     listener: str = ""
@@ -30,7 +33,7 @@ class Endpoint(Protocol):
 
 
 Locate = Callable[[NodeKey, Address], Address]
-"""Where clients shall reach a node that is at an address of the upstream."""
+"""Returns the address at which clients reach the node that the upstream has at this address."""
 Found = Iterable[tuple[NodeKey, Endpoint]]
 
 CONTROLLERS: Final = "controllers"

@@ -22,11 +22,16 @@ _ALL_HOSTS: Final = frozenset({"0.0.0.0", "::"})
 class ProxyOptions:
     """One proxy to start. Made by `proxy_options`, which checks it.
 
-    upstream: addresses of some brokers. security: what a connection to any of them needs. port: of the bootstrap
-    listener, 0 for a free one; the nodes get the ports after it, in the order in which they become known. ports: those
-    of nodes by their ids. advertised_host: in answers, "" for the address that a client came to. config: the settings
-    of the listeners (`listener_settings`). record: file that every exchange is written to; record_contents: with keys
-    and values of records.
+    upstream: addresses of some brokers.
+    security: what a connection to any of them needs.
+    port: the port of the bootstrap listener, 0 for a free one; the nodes get the ports after it, in the order in which
+        they
+        become known.
+    ports: those of nodes by their ids.
+    advertised_host: in answers, "" for the address that a client came to.
+    config: the settings of the listeners (`listener_settings`).
+    record: file that every exchange is written to.
+    record_contents: with keys and values of records.
     """
 
     upstream: tuple[Address, ...]
@@ -58,8 +63,11 @@ def proxy_options(
     record: str | None = None,
     record_contents: bool = True,
 ) -> ProxyOptions:
-    """upstream: ``HOST:PORT[,HOST:PORT…]``. command_config: file with the properties of a client. With `page` and no
-    `control` address the API is served on a free port. Raises ConfigError."""
+    """upstream: ``HOST:PORT[,HOST:PORT…]``.
+    command_config: file with the properties of a client.
+
+    With `page` and no `control` address the API is served on a free port. Raises ConfigError.
+    """
     if record is not None and page:
         raise ConfigError("the page records some exchanges and a file all of them: --page or --record, not both")
     if not 0 <= port <= _MOST_PORT:

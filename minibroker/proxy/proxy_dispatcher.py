@@ -43,7 +43,7 @@ _CHANGED: Final = (_API_VERSIONS, _HANDSHAKE)
 _CORRELATION_BYTES: Final = 4
 _UNSUPPORTED: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _AT_ONCE_BYTES: Final = 64 * 1024
-"""Of an answer that is read in the loop itself: some thousand partitions, 2 to 4 ms."""
+"""Size up to which an answer is read on the event loop: some thousand partitions, 2 to 4 ms."""
 _LARGEST_API_KEY: Final = 1023
 """Above every API of Kafka. A first frame with a key above it is a token of GSSAPI, or no request at all."""
 
@@ -63,8 +63,10 @@ def _all(_: str) -> bool:
 
 
 class _ClientLink:
-    """What belongs to one connection of a client. over: called once, when the client is gone and no request of it is
-    in the chain any longer."""
+    """What belongs to one connection of a client.
+
+    over: called once, when the client is gone and no request of it is in the chain any longer.
+    """
 
     __slots__ = ("_chained", "_gone", "_over", "tokens", "upstream")
 
@@ -112,14 +114,16 @@ class ProxyDispatcher:
         self._concerned: Concerned = _all
         apis = known_apis(self._go_on)
         self._highest_api_versions = apis[_API_VERSIONS].max_version
-        # Of a broker, the chain and its links need no more than `AskedNode` has.
+        # The chain and its links use only those parts of a broker that `AskedNode` has.
         self._decoding = Dispatcher(
             cast("Broker", node), apis, self._unsupported, apis_of_brokers={}, explain=None, rights=None
         )
 
     def link(self, place: Place, link: Link | None, concerned: Concerned = _all) -> None:
-        """Put a link at a place of the chain, for requests that arrive from now on; None leaves it empty. concerned:
-        asked for every request, by the name of its API, whether it has to pass the chain."""
+        """Put a link at a place of the chain, for requests that arrive from now on; None leaves it empty.
+
+        concerned: asked for every request, by the name of its API, whether it has to pass the chain.
+        """
         self._concerned = concerned
         self._decoding.link(place, link)
         self._chained = any(self._decoding.link_at(each) is not None for each in Place)
@@ -325,7 +329,7 @@ def _refuses_version(key: int, answer: Buffer) -> bool:
 
 
 def _is_long(key: int, answer: Buffer) -> bool:
-    """Whether reading it would hold the loop up. Of records, which are not looked into, the size says nothing."""
+    """Whether reading it would hold the loop up. Records are not looked into, so their size does not matter."""
     return len(answer) > _AT_ONCE_BYTES and key not in (_PRODUCE, _FETCH)
 
 

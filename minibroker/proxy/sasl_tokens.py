@@ -10,13 +10,16 @@ REFUSED: Final = "NOT-THROUGH-A-PROXY"
 its own way."""
 
 TOKENS: Final = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""How many tokens the client sends. Of a mechanism that is not here nobody knows where they end."""
+"""How many tokens the client sends. For any other mechanism the number is unknown, so it is not passed on."""
 _FAILED_BEARER: Final = 1
 """After an error of OAUTHBEARER the client sends one byte more (RFC 7628, 3.2.3)."""
 
 
 class RawTokens:
-    """Counts the tokens of one connection. expected: whether the next frame of the client is one."""
+    """Counts the tokens of one connection.
+
+    expected: whether the next frame of the client is one.
+    """
 
     def __init__(self) -> None:
         self._mechanism = ""

@@ -36,8 +36,9 @@ _pack_size = Struct(">i").pack
 class UpstreamConnection(asyncio.BufferedProtocol):
     """Made for one connection of a client, so that order, fetch sessions and acks=0 are the broker's.
 
-    scratch: where small frames are received, shared by all connections of a loop. ended: called once, with the reason;
-    with "" where `close` or `abort` ended it. gone: called once, when no socket of it is left, which can be later.
+    scratch: where small frames are received, shared by all connections of a loop.
+    ended: called once, with the reason; with "" where `close` or `abort` ended it.
+    gone: called once, when no socket of it is left, which can be later.
     """
 
     def __init__(self, scratch: memoryview, ended: Callable[[str], None], gone: Callable[[], None]) -> None:
@@ -62,7 +63,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def connect(
         self, loop: asyncio.AbstractEventLoop, addresses: Sequence[Address], tls: ssl.SSLContext | None
     ) -> asyncio.Task[None]:
-        """Connect to the first of the addresses that takes a connection; what is sent meanwhile follows."""
+        """Connect to the first of the addresses that accepts a connection; requests that came before are sent then."""
         self._loop = loop
         self._connecting = loop.create_task(self._connect(loop, addresses, tls))
         self._connecting.add_done_callback(self._tried)

@@ -17,8 +17,9 @@ MOST_TOPIC_NAMES: Final = 100_000
 class UpstreamNodes:
     """Where each node of the upstream is now, and its port here, which it keeps.
 
-    bootstrap: addresses to begin with. open_port: opens a listener for a node and returns its port. topic_names: topic
-    id → name, of the topics that answers named.
+    bootstrap: addresses to begin with.
+    open_port: opens a listener for a node and returns its port.
+    topic_names: topic id → name, of the topics that answers named.
     """
 
     def __init__(self, bootstrap: Sequence[Address], open_port: Callable[[NodeKey], int]) -> None:

@@ -11,8 +11,11 @@ from minibroker_protocol.structs import Struct, struct_of
 
 
 class AnsweredError(NamedTuple):
-    """One error of an answer. subject: names on the way to it, "" when it is about the whole answer; message: None
-    without one."""
+    """One error of an answer.
+
+    subject: names on the way to it, "" when it is about the whole answer.
+    message: None without one.
+    """
 
     subject: str
     code: int
@@ -20,7 +23,11 @@ class AnsweredError(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Names of fields. naming: fields with the name of what the struct is about; below: fields that hold structs."""
+    """Names of fields.
+
+    naming: fields with the name of what the struct is about.
+    below: fields that hold structs.
+    """
 
     codes: tuple[str, ...]
     message: str | None

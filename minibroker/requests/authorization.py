@@ -83,8 +83,9 @@ def _refused_without_answer(ctx: RequestContext) -> CloseConnection:
 class _Checked:
     """A request whose rights are checked rule by rule, and list by list, in slices.
 
-    request: what is left of it, with has_items: whether that has any; others: the answers for the rest. pass_on: called
-    with it where it is not refused as a whole.
+    request: what is left of it, with has_items: whether that has any.
+    others: the answers for the rest.
+    pass_on: called with it where it is not refused as a whole.
     """
 
     def __init__(

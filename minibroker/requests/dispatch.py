@@ -39,8 +39,12 @@ Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 
 
 class Dispatcher:
-    """Serves frames for one broker from the handler table. apis: for clients. apis_of_brokers: for other brokers. Each
-    has a chain of its own.
+    """Serves frames for one broker from the handler table.
+
+    apis: for clients.
+    apis_of_brokers: for other brokers.
+
+    Each has a chain of its own.
     """
 
     def __init__(

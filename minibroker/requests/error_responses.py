@@ -60,8 +60,11 @@ def refused(request: Request, version: int, code: ErrorCode, message: str | None
 
 
 class _Item(NamedTuple):
-    """One thing that the request names. named: entity → value; struct: its struct in the request, which may have
-    lists."""
+    """One thing that the request names.
+
+    named: entity → value.
+    struct: its struct in the request, which may have lists.
+    """
 
     named: dict[str, Any]
     struct: Struct | None

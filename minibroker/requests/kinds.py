@@ -14,10 +14,13 @@ from typing import Final, NamedTuple
 class Each(NamedTuple):
     """An API whose items are independent of each other.
 
-    items: the list in the request, "topics.partitions" for one in each item of another. The answer has one result for
-    each item, in a list of the same depth. once: an item that is named again is left out (Kafka keeps a set). changes:
-    it changes something, so it is done to its end for a client that did not wait, as Kafka does what it has received.
-    cost: of an item, in elements of which a turn of the loop has room for `STEPS_AT_ONCE`.
+    items: the list in the request, "topics.partitions" for one in each item of another.
+    once: an item that is named again is left out (Kafka keeps a set).
+    changes: it changes something, so it is done to its end for a client that did not wait, as Kafka does what it has
+        received.
+    cost: how many elements an item counts as; a turn of the loop has room for `STEPS_AT_ONCE` elements.
+
+    The answer has one result for each item, in a list of the same depth.
     """
 
     items: str

@@ -37,8 +37,8 @@ _Onward = Handler
 class NotYet:
     """`Link` of one broker, for requests of clients and of brokers.
 
-    Its memory is its own: topics that a client's request created, and what their clients are still to be told;
-    transactional ids whose transaction a client has ended, and that nobody has seen complete.
+    It remembers topics that a client's request created, with the answers that their clients still have to get, and
+    transactional ids whose transaction a client has ended and no client has seen complete.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class NotYet:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def _created(self, ctx: RequestContext, missing: Sequence[str]) -> None:
-        """Those of the topics that the request did not find and that are there now."""
+        """Remember the topics that were missing before the request and exist now."""
         for name in missing:
             topic = ctx.broker.image.topics.get(name)
             if topic is not None and topic.topic_id not in self._topics_seen:

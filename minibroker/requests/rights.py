@@ -110,8 +110,9 @@ class ItemRight(NamedTuple):
     """A right that every item in the request's lists of such resources needs, or every item for which `applies` is
     True.
 
-    cluster: a right to the cluster that replaces all of them. unless: requests that need none. entities: what the lists
-    are about, where that is not an entity of this type of resource.
+    cluster: a right to the cluster that replaces all of them.
+    unless: requests that need none.
+    entities: what the lists are about, where that is not an entity of this type of resource.
     """
 
     operation: AclOperation
@@ -163,21 +164,29 @@ class ItemRight(NamedTuple):
 
 
 class Also(NamedTuple):
-    """A right to something that the request does not name. error: the refusal, or None."""
+    """A right to something that the request does not name.
+
+    error: the refusal, or None.
+    """
 
     error: Callable[[RequestContext, Any], ApiError | None]
 
 
 class Shown(NamedTuple):
-    """What the client may see of the answer. part: (context, request, answer) → the answer that it gets."""
+    """What the client may see of the answer.
+
+    part: (context, request, answer) → the answer that it gets.
+    """
 
     part: Callable[[RequestContext, Any, Any], Answer]
 
 
 class Refused(NamedTuple):
-    """Where Kafka's refusal names less than the request, or something else. shape: (context, request, answer), changes
-    the answer for the refused part, and returns what is to be waited for. whole, part: whether to call it for the whole
-    request, for some items."""
+    """Where Kafka's refusal names less than the request, or something else.
+
+    shape: (context, request, answer), changes the answer for the refused part, and returns what is to be waited for.
+    whole, part: whether to call it for the whole request, for some items.
+    """
 
     shape: Callable[[RequestContext, Any, Any], Answer]
     whole: bool = True

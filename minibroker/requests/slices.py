@@ -32,7 +32,9 @@ def in_slices(
     """Call `work` with slices of `items`, and answer with `then`.
 
     What fits into the rest of this turn of the loop (`RequestContext.room`) is done at once: of a short list all, and
-    the answer too. keep: go on when nobody waits for the answer any more; else it fails with Abandoned.
+    the answer too.
+
+    keep: go on when the client has left; else the answer fails with Abandoned.
     """
     elements = len(items) * cost
     if elements <= ctx.room:
@@ -75,7 +77,10 @@ def in_slices_of(
 def _in_turns(
     ctx: RequestContext, work_on: Callable[[], bool], then: Callable[[], Answer], *, begin: bool, keep: bool
 ) -> Deferred[Any]:
-    """Call `work_on` once a turn of the loop until it is True, and answer with `then`. begin: the first time now."""
+    """Call `work_on` once a turn of the loop until it is True, and answer with `then`.
+
+    begin: the first time now.
+    """
     ctx.takes_long()
     outcome: Deferred[Any] = Deferred()
 

@@ -49,8 +49,10 @@ def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
 def _allowed(
     ctx: RequestContext, operation: AclOperation, kind: ResourceType, answer: Any, field: str, name: str
 ) -> Answer:
-    """`answer` with those items of its list `field` that the client has the right to. name: the field with an item's
-    name; items without one stay."""
+    """`answer` with those items of its list `field` that the client has the right to.
+
+    name: the field with an item's name; items without one stay.
+    """
     kept: list[Any] = []
 
     def look(items: Sequence[Any]) -> None:

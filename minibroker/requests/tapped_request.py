@@ -14,7 +14,11 @@ from minibroker_protocol.fields import Buffer
 
 
 class TappedRequest:
-    """One decoded request. onward: the rest of the chain. between_brokers: no client sent it."""
+    """One decoded request.
+
+    onward: the rest of the chain.
+    between_brokers: no client sent it.
+    """
 
     between_brokers: ClassVar[bool] = False
     __slots__ = ("_onward", "api", "context", "correlation_id", "request", "version")

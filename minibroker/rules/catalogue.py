@@ -14,9 +14,13 @@ NOTICE = "notice"
 
 
 class Rule(NamedTuple):
-    """A promise. `source`: the KIP or the part of Kafka that makes it; `evidence`: what a finding points at;
-    `notice`: when the severity is notice instead; `remedies`: commands for an operator, each with what it risks, where
-    {names} stand for what a finding has."""
+    """A promise.
+
+    source: the KIP or the part of Kafka that makes it.
+    evidence: what a finding points at.
+    notice: when the severity is notice instead.
+    remedies: commands for an operator, each with what it risks, where {names} stand for what a finding has.
+    """
 
     id: str
     title: str

@@ -30,9 +30,12 @@ class Compaction(TypedDict):
 
 
 def may_miss(topic: str, compacts: Mapping[str, bool | None], *, cleaned: int | None = None) -> Compaction:
-    """What is known of a log before it is read. `compacts`: of each topic that is known, whether its cleanup.policy
-    has compact; `cleaned`: the offset that the cleaner's checkpoint has for the log, None without. Above 0 it says that
-    a pass was finished, 0 says nothing."""
+    """What is known of a log before it is read.
+
+    compacts: known topic → whether its cleanup.policy has compact.
+    cleaned: the offset that the cleaner's checkpoint has for the log, None without. Above 0 it says that a pass was
+        finished, 0 says nothing.
+    """
     policy = topic in COMPACTED or (topic not in NEVER_COMPACTED and compacts.get(topic))
     unknown = policy is None or cleaned is not None
     return Compaction(cleaned_offset=EVERYTHING if policy or unknown else 0, compacts=bool(policy) or bool(cleaned))

@@ -40,9 +40,12 @@ def check_directory(
 ) -> list[Finding]:
     """All errors and notices of the directory at the disk's root, in the order in which they are found.
 
-    `topics` are known to exist, so a missing partition of theirs was not deleted. `policies`: those that are known
-    beside what a metadata log in the directory says. `topic_ids`: those of the cluster's directories that were looked
-    at before. `progress` is called after each segment. Raises StorageError when a file cannot be read at all.
+    `topics` are known to exist, so a missing partition of theirs was not deleted.
+
+    policies: those that are known beside what a metadata log in the directory says.
+    topic_ids: those of the cluster's directories that were looked at before. `progress` is called after each segment.
+
+    Raises StorageError when a file cannot be read at all.
     """
     findings: list[Finding] = []
     reader = DiskReader(disk)

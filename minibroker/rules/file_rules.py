@@ -54,8 +54,10 @@ def is_log_row(row: object) -> TypeGuard[LogRow]:
 
 
 def judge_files(rows: LogRows, end: int, *, epochs_fall: bool) -> list[r.Finding]:
-    """Where these files disagree with the log, which ends at offset `end`. `epochs_fall`: its own leader
-    epochs do not hold together, so they are not held against the checkpoint."""
+    """Where these files disagree with the log, which ends at offset `end`.
+
+    epochs_fall: the leader epochs of the log's own batches fall, so they are not compared with the checkpoint.
+    """
     if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):
         end = r.EVERYTHING  # its end without the reported last batches is not known
     findings = _time_indexes(rows)

@@ -85,8 +85,12 @@ def judge_history(
 ) -> list[Finding]:
     """Clients' histories against what a read_committed reader finds in the end.
 
-    `outcomes`: transaction -> COMMIT, ABORT or UNKNOWN. `stored`: the final read. `reads`: what read_committed readers
-    were given on the way. `start_offsets`: of logs whose records were deleted lawfully; nothing is called lost there.
+    outcomes: transaction -> COMMIT, ABORT or UNKNOWN.
+    stored: the final read.
+    reads: the records that read_committed readers got before.
+    start_offsets: log start offsets; records below them were deleted by retention or DeleteRecords and are not called
+        lost.
+
     Without idempotence a record may be there twice.
     """
     sent = list(sent)

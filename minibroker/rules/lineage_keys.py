@@ -24,8 +24,10 @@ def checked_key(how: str) -> str:
 def values_of(
     how: str, key: bytes | None, value: bytes | None, headers: Iterable[tuple[object, bytes | None]]
 ) -> Iterator[Any]:
-    """The values of a record: none where it has none, several where a field has a list. how: one of HOW, what is behind
-    `POSITION` where it begins so."""
+    """The values of a record: none where it has none, several where a field has a list.
+
+    how: one of HOW, what is behind `POSITION` where it begins so.
+    """
     kind, _, name = how.removeprefix(POSITION).partition(":")
     if kind == "header":
         yield from (value for header, value in headers if header == name and value is not None)

@@ -35,7 +35,10 @@ FORGOTTEN_MS = 7 * 86_400_000
 
 
 class Identity(NamedTuple):
-    """By what findings are told apart. `producer_epoch`: of an error without an offset, else NONE."""
+    """By what findings are told apart.
+
+    producer_epoch: of an error without an offset, else NONE.
+    """
 
     rule: str
     severity: str
@@ -54,9 +57,14 @@ def identity(finding: r.Finding) -> Identity:
 
 @dataclass(slots=True)
 class LiveLog:
-    """What is kept of a log. `cleaned_offset`: as of its rows; `ended`: transactions that are not decided everywhere;
-    `first_marker_ms`: NONE without one; `judged_offset`: where the rows of the last `judge` ended, `holed`: compaction
-    took some of those after it; `fresh`: findings that `judge` has not returned yet."""
+    """What is kept of a log.
+
+    cleaned_offset: as of its rows.
+    ended: transactions that are not decided everywhere.
+    first_marker_ms: NONE without one.
+    judged_offset: where the rows of the last `judge` ended, `holed`: compaction took some of those after it.
+    fresh: findings that `judge` has not returned yet.
+    """
 
     facts: r.LogFacts
     cleaned_offset: int = 0
@@ -73,8 +81,9 @@ class LiveLog:
 
 
 class LiveJudge:
-    """`lasting`: findings that stay true; `passing`: those of the last round that what follows may settle (a
-    transaction that is open, an offset past the end)."""
+    """lasting: findings that stay true.
+    passing: those of the last round that what follows may settle (a transaction that is open, an offset past the end).
+    """
 
     def __init__(self, max_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
         self._max_timeout_ms = max_timeout_ms
@@ -210,7 +219,10 @@ class LiveJudge:
         return [txn for known in self.logs.values() for txn in known.opened]
 
     def forget(self, logs: Collection[r.Log], *, known_findings: Collection[Identity] = ()) -> None:
-        """Drop what is known of these logs. `known_findings`: those that are not new when they are made again."""
+        """Drop what is known of these logs.
+
+        known_findings: those that are not new when they are made again.
+        """
         for log in logs:
             self.logs.pop(log, None)
         self.states = _by_id(state for history in self.states.values() for state in history if state.log not in logs)
@@ -283,10 +295,10 @@ class LiveJudge:
         pairs: Iterable[tuple[Decision, r.Transaction]],
         kept_since: Mapping[int, int],
     ) -> None:
-        """Those whose decision is dropped, and what was before them. Of a producer without decisions the last one of a
-        log is kept."""
+        """Drop the transactions whose decision is dropped, and what was before them. For a producer without decisions
+        the last transaction of each log is kept."""
         until: dict[tuple[r.Log, int], int] = {}
-        # Of these the decision is kept, whatever the clock of their marker's broker says.
+        # Transactions whose decision is kept, whatever the clock of their marker's broker says.
         paired: set[tuple[r.Log, int]] = set()
         decided: set[tuple[r.Log, int]] = set()
         for decision, txn in pairs:

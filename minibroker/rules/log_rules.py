@@ -21,8 +21,10 @@ _UNKNOWN = -2
 
 
 class LogVerdict(NamedTuple):
-    """What was found, and for the rules that compare partitions the log's transactions, open ones included. `plain`: of
-    each producer the first run outside a transaction and without the transactional bit."""
+    """What was found, and for the rules that compare partitions the log's transactions, open ones included.
+
+    plain: each producer's first run outside a transaction and without the transactional bit.
+    """
 
     facts: r.LogFacts
     end_offset: int
@@ -55,8 +57,10 @@ class Producer:
 class LogState:
     """What is kept of a log's rows so that those that follow can be judged without them. Grows with producers.
 
-    `plain`: as of `LogVerdict`; `broken`: of each producer the last run, where something is wrong with it;
-    `expired`: producers were forgotten."""
+    plain: as of `LogVerdict`.
+    broken: each producer's last run, if a rule is broken in it.
+    expired: producers were forgotten.
+    """
 
     producers: dict[int, Producer] = field(default_factory=dict)
     plain: dict[int, r.Run] = field(default_factory=dict)
@@ -76,7 +80,8 @@ class LogState:
 def judge_log(rows: LogRows, *, as_of_ms: int | None = None, state: LogState | None = None) -> LogVerdict:
     """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot.
 
-    `state`: of the rows before these, which need not be here; it is brought up to date. The verdict then has the
+    `state`: the state after the rows before these, which need not be here; it is brought up to date. The verdict then
+    has the
     findings of these rows and the transactions that they end, and all that are open."""
     if state is not None and rows.starts:
         state.producers.clear()  # of deleted records
@@ -152,8 +157,8 @@ class _LogJudge:
         return end if end is not None else self._facts.first_offset
 
     def _falling(self) -> None:
-        """Batches with lower offsets than those before them in their file, though not the same ones. Of what was
-        fetched a position counts from the beginning of the answer."""
+        """Batches with lower offsets than those before them in their file, though not the same ones. In data that was
+        fetched, a position counts from the beginning of the answer."""
         if not self._facts.indexed:
             return
         reached: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""When logs were read: what one of them may be held against another for.
+"""When logs were read, and so what may be compared between them.
 
 A running cluster keeps writing while its logs are read in turn. A decision in `__transaction_state` is written before
 its markers, and its completion after them. So a marker must have its decision if `__transaction_state` was read after
@@ -24,8 +24,9 @@ class Moments:
     Of a running cluster, `LogFacts.settled_offset` tells it exactly. Logs of one directory that was closed are of one
     moment, which is not before the newest time in it. Logs of other directories are up to `apart_ms` apart; 0: they are
     of one moment, as in a simulation.
-    `newest_ms`: data directory -> the latest time that a broker wrote in it. `first_marker_ms`: topic -> the time of
-    its first marker; None: no topic was deleted and made again.
+
+    newest_ms: data directory -> the latest time that a broker wrote in it.
+    first_marker_ms: topic -> the time of its first marker; None: no topic was deleted and made again.
     """
 
     def __init__(

@@ -16,8 +16,10 @@ _DRAWN = 40
 
 
 def settled(commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction]) -> Iterator[r.CommittedOffset]:
-    """What was committed, tombstones included, without what was in transactions that were not. `transactions`: those of
-    `__consumer_offsets`."""
+    """The committed offsets, tombstones included, without those of transactions that were not committed.
+
+    transactions: those of `__consumer_offsets`.
+    """
     by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
     for txn in transactions:
         by_place[txn.log, txn.producer_id].append(txn)
@@ -33,8 +35,10 @@ def final_offsets(
     commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction]
 ) -> list[r.CommittedOffset]:
     """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
-    (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
-    `__consumer_offsets`."""
+    (OffsetMetadataManager, which compares record offsets when a marker comes).
+
+    transactions: those of `__consumer_offsets`.
+    """
     # By partition of the group too: offsets of two logs do not compare.
     final: dict[tuple[int, str, str, int], r.CommittedOffset] = {}
     for commit in settled(commits, transactions):
@@ -113,7 +117,7 @@ def _rewind(path: Sequence[r.CommittedOffset], falls: Sequence[int]) -> r.Findin
 
 
 def drawn(values: Sequence[int]) -> str:
-    """Values as bars, the lowest the smallest; a blank where there is none (below 0)."""
+    """Values as bars of text, the lowest value as the smallest bar; a blank for a missing value (below 0)."""
     known = [value for value in values if value >= 0]
     low, span = min(known), max(max(known) - min(known), 1)
     return "".join(" " if value < 0 else _BARS[(value - low) * (len(_BARS) - 1) // span] for value in values)

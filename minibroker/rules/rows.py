@@ -42,13 +42,15 @@ class LogFacts(NamedTuple):
 
     Below `start_offset` records were deleted lawfully. Below `cleaned_offset` compaction may have taken any of them: no
     checkpoint promises where, so it is 0 or EVERYTHING until `judge_log` has seen where batches are missing.
-    `compacts`: cleanup.policy says so, and what is missing is not worth a notice. `cleaner_offset`: the cleaner's own
-    checkpoint.
-    `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn; of one
-    that was not, opening trusts what is below `recovery_point`.
-    `indexed`: files of aborted transactions and snapshots were looked for (they cannot be fetched).
-    `settled_offset`: of a coordinator's log of a running cluster; what is below it was written before any other log was
-    read.
+
+    compacts: cleanup.policy says so, and what is missing is not worth a notice.
+    cleaner_offset: the cleaner's own checkpoint. `first_offset` is where the oldest file begins.
+    clean: the directory was closed, so nothing may be torn; of one that was not, opening trusts what is below
+        `recovery_point`.
+    indexed: files of aborted transactions and snapshots were looked for (they cannot be fetched).
+    settled_offset: for a coordinator's log of a running cluster: the records below it were written before any other log
+        was
+        read.
     """
 
     log: Log
@@ -139,8 +141,10 @@ class Span(NamedTuple):
 
 class LogFault(NamedTuple):
     """Bytes that do not hold together: `rule` is the id of the rule they break. The batch is in no run and no span
-    unless `readable`, when only its records are at odds with the header, or another file is. `mended`: opening the log
-    puts it right."""
+    unless `readable`, when only its records are at odds with the header, or another file is.
+
+    mended: opening the log puts it right.
+    """
 
     log: Log
     file: str
@@ -235,8 +239,11 @@ class Transaction(NamedTuple):
 
 
 class TxnState(NamedTuple):
-    """A record of `__transaction_state`; `state` is Kafka's name, empty for a tombstone. `timestamp`: when the record
-    was written. A complete state was prepared before the markers were sent and has that as its `update_timestamp`."""
+    """A record of `__transaction_state`; `state` is Kafka's name, empty for a tombstone.
+
+    timestamp: when the record was written. A complete state was prepared before the markers were sent and has that as
+        its `update_timestamp`.
+    """
 
     log: Log
     offset: int

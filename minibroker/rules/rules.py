@@ -38,9 +38,12 @@ def judge_logs(
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     apart_ms: int = 0,
 ) -> list[Finding]:
-    """Judges all logs of one or several data directories together. `states`, `commits` and `members`: the decoded
-    records of `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is
-    late); `apart_ms`: how far apart in time the logs may have been copied."""
+    """Judges all logs of one or several data directories together.
+
+    states, commits, members: the decoded records of `__transaction_state` and `__consumer_offsets`.
+    as_of_ms: when the data was alive (None: nothing is late).
+    apart_ms: how far apart in time the logs may have been copied.
+    """
     verdicts = [judge_log(rows, as_of_ms=as_of_ms) for rows in logs]
     rows = verdicts, states, commits, members
     return judge_verdicts(*rows, as_of_ms=as_of_ms, max_timeout_ms=max_timeout_ms, apart_ms=apart_ms)

@@ -106,8 +106,13 @@ def facts_of(
     clean: bool,
     damaged: Collection[str] = (),
 ) -> r.LogFacts:
-    """What is known of a log before it is read. `files`: names in its directory; `offsets`: checkpoint -> those that
-    can be read in it; `damaged`: checkpoints that cannot; `policies`: topic -> whether cleanup.policy has compact."""
+    """What is known of a log before it is read.
+
+    files: names in its directory.
+    offsets: checkpoint -> those that can be read in it.
+    damaged: checkpoints that cannot.
+    policies: topic -> whether cleanup.policy has compact.
+    """
     place = log.topic, log.partition
     bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
     first = min(bases, default=0)
@@ -244,7 +249,7 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
 
 
 def _indexes(disk: Disk, path: str) -> IndexCheck:
-    """Those of a log file; one that is not there claims nothing."""
+    """What the indexes of a log file claim; a missing index claims nothing."""
     stem, base = path.removesuffix(".log"), base_of(path)
     files = [stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX]
     data = [disk.read_bytes(file) if disk.exists(file) else b"" for file in files]
@@ -252,7 +257,8 @@ def _indexes(disk: Disk, path: str) -> IndexCheck:
 
 
 def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.LogFault:
-    """Bytes after the last batch that are none; zeros alone are space allocated ahead, cut on opening."""
+    """The fault of bytes after the last batch that are no batch; zeros alone are preallocated space, which opening cuts
+    off."""
     if not rest.strip(b"\0"):
         reason = f"{len(rest)} zero bytes after the last batch"
     return r.LogFault(log, path, position, end, end, "torn-batch", reason)

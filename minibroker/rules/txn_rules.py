@@ -20,18 +20,24 @@ NO_TIMEOUT = (1 << 31) - 1
 GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
 _TRIED = 100
-"""Of how many decisions or markers at the end of a log it is tried whether the other log was read before them."""
+"""Number of decisions or markers at the end of a log for which we try whether the other log was read before them."""
 _COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
 _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 
 class Decision(NamedTuple):
-    """What a coordinator decided; its markers have this producer id and epoch. `complete`: all of them were written, as
-    the coordinator noted at `complete_timestamp`, and `settled`: before any partition was read. `number`: how
-    many there were before it in its epoch (NONE: unknown). `data_epoch`: the epoch of the transaction's records (NONE:
-    unknown), one lower than the markers' from transaction.version 2 on and after a fence. `leader_epoch`: of
-    `__transaction_state` when the transaction began or was decided, the lower one. `completed`: when it was
-    written that all markers are (NONE: unknown). `place`: partition and offset of its record."""
+    """What a coordinator decided; its markers have this producer id and epoch.
+
+    complete: all of them were written, as the coordinator noted at `complete_timestamp`, and `settled`: before any
+        partition was read.
+    number: how many there were before it in its epoch (NONE: unknown).
+    data_epoch: the epoch of the transaction's records (NONE: unknown), one lower than the markers' from
+        transaction.version 2 on and after a fence.
+    leader_epoch: the lower one of the leader epochs of `__transaction_state` when the transaction began and was
+        decided.
+    completed: when it was written that all markers are (NONE: unknown).
+    place: partition and offset of its record.
+    """
 
     transactional_id: str
     producer_id: int
@@ -51,8 +57,10 @@ class Decision(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A state that a transactional id had until `until_ms` (NONE: it still has it); `settled`: it was written before
-    any partition was read, `passed`: another one after it was too."""
+    """A state that a transactional id had until `until_ms` (NONE: it still has it).
+
+    settled: it was written before any partition was read, `passed`: another one after it was too.
+    """
 
     state: r.TxnState
     settled: bool
@@ -65,8 +73,10 @@ class Held(NamedTuple):
 
 
 class TxnLogs(NamedTuple):
-    """What the transaction logs say: `whole` when nothing of them was compacted or deleted. `held`: the states that
-    each producer id may have had when a partition was read, the newest last."""
+    """What the transaction logs say: `whole` when nothing of them was compacted or deleted.
+
+    held: the states that each producer id may have had when a partition was read, the newest last.
+    """
 
     decisions: tuple[Decision, ...]
     held: Mapping[int, Sequence[Held]]
@@ -188,9 +198,13 @@ def judge_transactions(
 ) -> list[r.Finding]:
     """Judges the transactions of any number of producers, all rows of each, `plain` as of `LogVerdict`.
 
-    `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
-    when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read. `moments`:
-    when the logs were read; without it, at one moment. `pairs` gets which decision each marker was taken for.
+    `facts` of every log in the data.
+
+    coordinators_complete: see `coordinators_whole`.
+    coordinators: the decoded `states`, if already read.
+    moments: when the logs were read; without it, at one moment. `pairs` gets which decision each marker was taken for.
+
+    Without `as_of_ms`, the time when the data was alive, nothing is called late.
     """
     facts = list(facts)
     moments = moments or Moments(facts, {}, 0)
@@ -258,8 +272,8 @@ class _TxnJudge:
     def _compare(self, place: tuple[r.Log, int], transactions: list[r.Transaction]) -> bool:
         """Lays decisions beside markers; True when a transaction was found torn.
 
-        Of those at the end it is not known whether the other log was read in time to have their counterpart, and what
-        was compacted or deleted at the beginning is not known either. What is found holds in every one of these cases.
+        Unknown are whether the other log was read late enough to have the counterparts of the last ones, and what was
+        compacted or deleted at the beginning. A finding holds in every one of these cases.
         """
         log, _ = place
         fact = self._facts.get(log)
@@ -450,8 +464,11 @@ class _TxnJudge:
     def _lawful(
         self, pairing: _Pairing, fact: r.LogFacts, transactions: list[r.Transaction], *, read_later: bool
     ) -> _Pairing:
-        """The pairing without decisions and markers that may lawfully have no counterpart. `read_later`: the log was
-        read after the coordinator's, so it has the markers of every complete decision, and may have others."""
+        """The pairing without decisions and markers that may lawfully have no counterpart.
+
+        read_later: the log was read after the coordinator's, so it has the markers of every complete decision, and may
+            have others.
+        """
         certain = [] if fact.cleaned_offset else _after_the_first(pairing)
         missing = [
             decision
@@ -619,7 +636,7 @@ class _TxnJudge:
             return self._late(state.update_timestamp, 0, until)
         if state.state == "Ongoing":
             return self._late(state.start_timestamp, state.timeout_ms, until)
-        # What its coordinator began and ended is another transaction.
+        # The transaction that its coordinator began and ended is another one.
         return self._late(txn.start_timestamp, state.timeout_ms, until)
 
     def _late(self, start: int, timeout: int, until: int) -> tuple[str, str] | None:

@@ -73,7 +73,10 @@ _IMPLIES: dict[AclOperation, frozenset[AclOperation]] = {
 
 
 class AclBinding(NamedTuple):
-    """One ACL entry: principal, operation, resources, ALLOW or DENY. host: an address, or ``*``."""
+    """One ACL entry: principal, operation, resources, ALLOW or DENY.
+
+    host: an address, or ``*``.
+    """
 
     resource_type: int
     resource_name: str
@@ -133,8 +136,9 @@ def _of_client(entries: frozenset[AclBinding], principal: str, host: str) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Authorizer:
-    """super_users: principals that may do everything. allow_without_entries: whether every client may use a resource
-    without entries (``allow.everyone.if.no.acl.found``)."""
+    """super_users: principals that may do everything.
+    allow_without_entries: whether every client may use a resource without entries (``allow.everyone.if.no.acl.found``).
+    """
 
     super_users: frozenset[str] = frozenset()
     allow_without_entries: bool = False

@@ -23,8 +23,10 @@ _NONCE = re.compile(r"(?:^|,)r=([^,]+)")
 
 
 class AuthenticationFailed(Exception):
-    """Wrong name, password or token; the text is sent to the client. reason: for the log and the trace only; a client
-    must not learn whether a user exists."""
+    """Wrong name, password or token; the text is sent to the client.
+
+    reason: for the log and the trace only; a client must not learn whether a user exists.
+    """
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
@@ -67,8 +69,11 @@ class PlainSaslServer:
 
 
 class ScramSaslServer:
-    """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``). mechanism: scramp's, secrets: what it keeps of each user.
-    credentials: of users that are not among them."""
+    """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``).
+
+    mechanism: scramp's, secrets: what it keeps of each user.
+    credentials: those of users that are not among them.
+    """
 
     def __init__(self, name: str, mechanism: Any, secrets: Mapping[str, Any], credentials: ScramCredentials) -> None:
         self._name = name
@@ -129,7 +134,9 @@ def _none() -> ScramCredentials:
 def mechanisms(
     enabled: Sequence[str], users: Mapping[str, str], credentials: Callable[[], ScramCredentials] = _none
 ) -> dict[str, Callable[[], SaslServer]]:
-    """Name → maker of an exchange. credentials: those of the metadata, for users that are not in `users`.
+    """Name → maker of an exchange.
+
+    credentials: those of the metadata, for users that are not in `users`.
 
     Raises ConfigError for a mechanism that is unknown or lacks its library.
     """
@@ -171,7 +178,10 @@ class SaslState(Enum):
 
 
 class Authentication:
-    """The exchange of one connection. name: the user's, once the state is COMPLETE."""
+    """The exchange of one connection.
+
+    name: the user's, once the state is COMPLETE.
+    """
 
     def __init__(self, makers: Mapping[str, Callable[[], SaslServer]]) -> None:
         self._makers = makers

@@ -40,8 +40,11 @@ class BrokerDisks:
     """The disks of a cluster.
 
     A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
-    each in it, and the controller's journal beside them. in_memory: everything is kept in memory, so no disk work is
-    slow. Raises ConfigError when the data directory was created with another number of brokers.
+    each in it, and the controller's journal beside them.
+
+    in_memory: everything is kept in memory, so no disk work is slow.
+
+    Raises ConfigError when the data directory was created with another number of brokers.
     """
 
     def __init__(self, options: Options, settings: Settings) -> None:
@@ -114,7 +117,7 @@ def _is_strange(name: str) -> bool:
 
 
 def _given_node_id(settings: Settings, count: int) -> int | None:
-    """What the settings say; ConfigError where more than one broker would have it."""
+    """The node id that the settings give, None without one. Raises ConfigError when there are several brokers."""
     for name in ("node.id", "broker.id"):
         value = settings.get(name)
         if value is not None:

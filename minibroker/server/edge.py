@@ -47,7 +47,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Those that the settings name."""
+        """The limits that the settings name."""
         return cls(
             max_frame_bytes=settings.get_int("socket.request.max.bytes"),
             queued_max_request_bytes=settings.get_int("queued.max.request.bytes"),
@@ -134,7 +134,7 @@ class Edge:
         return len(self.connections) + self.handshakes >= self.limits.max_connections
 
     def unlisten(self, dispatch: Dispatch) -> None:
-        """Close what listens for `dispatch`, and its connections without another word."""
+        """Close the listeners of `dispatch`, and its connections without sending what is pending."""
         self._served.remove(dispatch)
         for entry in [entry for entry in self._servers if entry[1] == dispatch]:
             entry[0].close()

@@ -26,7 +26,10 @@ _UP_AND_GATEWAY = 0x3
 
 
 class ListenerConfig(NamedTuple):
-    """One of `listeners`. advertised: (host, port) for its clients; None: the address that the client connected to."""
+    """One of `listeners`.
+
+    advertised: (host, port) for its clients; None: the address that the client connected to.
+    """
 
     name: str
     host: str
@@ -108,8 +111,10 @@ def advertised_by_port(
 def told_outside(
     declared: Sequence[ListenerConfig], bound: Sequence[socket.socket], name: str
 ) -> list[tuple[str, int]]:
-    """For each socket the address given to clients on other machines. name: this machine's name, used if nothing else
-    is set."""
+    """For each socket the address given to clients on other machines.
+
+    name: this machine's name, used if nothing else is set.
+    """
     advertised = advertised_by_port(declared, bound)
     addresses = []
     for at in bound:

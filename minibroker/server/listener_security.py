@@ -20,15 +20,20 @@ _UNLIMITED = -1
 
 
 class ListenerSecurity(NamedTuple):
-    """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener without
-    authentication. max_receive_bytes: `sasl.server.max.receive.size`."""
+    """tls: None for a listener without it.
+    mechanisms: makers of SASL exchanges by name, None for a listener without authentication.
+    max_receive_bytes: `sasl.server.max.receive.size`.
+    """
 
     tls: ssl.SSLContext | None = None
     mechanisms: Mapping[str, Callable[[], SaslServer]] | None = None
     max_receive_bytes: int = _UNLIMITED
 
     def max_frame_bytes(self, largest: int) -> int:
-        """The largest request of a new connection; `largest`: that of an authenticated one."""
+        """The largest request of a new connection.
+
+        largest: that of an authenticated one.
+        """
         return largest if self.mechanisms is None or self.max_receive_bytes == _UNLIMITED else self.max_receive_bytes
 
     def dispatch_of(self, connection: Authenticated, dispatch: Dispatch) -> Dispatch:
@@ -48,8 +53,12 @@ def listener_securities(
     listeners: Sequence[tuple[str, SecurityProtocol]],
     credentials: Callable[[], ScramCredentials],
 ) -> list[ListenerSecurity]:
-    """One for each (name, protocol); they share a TLS context. credentials: those of the metadata. Raises
-    ConfigError."""
+    """One for each (name, protocol); they share a TLS context.
+
+    credentials: those of the metadata.
+
+    Raises ConfigError.
+    """
     tls = None
     if any(protocol.tls for _, protocol in listeners):
         from minibroker.security.tls import server_context

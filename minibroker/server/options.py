@@ -71,9 +71,11 @@ def make_options(
     setup: str | None = None,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
-    `not_yet`: the setting minibroker.not.yet.answers. With `page` and no `control` address the API is served on a free
-    port of the loopback interface. `setup`: the path of a file (`minibroker.server.setup`); `config` comes before its
-    settings.
+
+    not_yet: the setting minibroker.not.yet.answers.
+    setup: the path of a file (`minibroker.server.setup`); `config` comes before its settings.
+
+    With `page` and no `control` address the API is served on a free port of the loopback interface.
 
     Raises ConfigError with one line.
     """

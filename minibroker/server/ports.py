@@ -27,7 +27,7 @@ class BrokerPorts:
     listeners: bound sockets by node id, which belong to this object from now on.
     more: those of brokers with several.
     securities: by port.
-    security: of every other.
+    security: the security of every other port.
     """
 
     def __init__(

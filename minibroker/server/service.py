@@ -361,8 +361,12 @@ class Service:
 def _securities(
     declared: Sequence[ListenerConfig], settings: Settings, credentials: Callable[[], ScramCredentials]
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
-    """What the declared listeners ask of their clients, and every other port. credentials: those of the metadata.
-    Raises ConfigError."""
+    """What the declared listeners ask of their clients, and every other port.
+
+    credentials: those of the metadata.
+
+    Raises ConfigError.
+    """
     protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
     listeners = [(listener.name, listener.protocol) for listener in declared]
     *for_listeners, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], credentials)

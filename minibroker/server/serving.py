@@ -34,7 +34,7 @@ def add_life(parser: argparse.ArgumentParser) -> None:
 
 
 def control_address(arguments: argparse.Namespace) -> Address | None:
-    """Where the control API shall listen; None without it. Raises ConfigError."""
+    """The address on which the control API listens; None without the API. Raises ConfigError."""
     if not arguments.control:
         return None
     from minibroker.control.server import parse_control

@@ -40,7 +40,7 @@ class Setup:
     acls: as CreateAcls does.
     rules: as ``fault.add`` does.
     clock_frozen: the broker clock stands still from the start.
-    path: of the file.
+    path: the path of the file.
     """
 
     config: Mapping[str, str] = field(default_factory=dict, repr=False)  # passwords are among them

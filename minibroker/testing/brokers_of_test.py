@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddedBroker(Protocol):
-    """What this sees of `Minibroker`."""
+    """The part of `Minibroker` that is used here."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -37,7 +37,10 @@ _tests: Final[list[BrokersOfTest]] = []
 
 
 class BrokersOfTest:
-    """The brokers of one test, from its set-up to its last tear-down. watch: runs while there is one."""
+    """The brokers of one test, from its set-up to its last tear-down.
+
+    watch: runs while there is one.
+    """
 
     def __init__(self, watch: HangWatch | None = None) -> None:
         self._lent: list[EmbeddedBroker] = []

@@ -23,7 +23,7 @@ class Minibroker(Embedded):
     """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
 
     brokers: their number.
-    port: of the first broker, 0 for free ports.
+    port: the port of the first broker, 0 for free ports.
     ports: one for each broker.
     topics: name → partitions, created at start.
     data_dir: kept, and locked while in use; without it all data is deleted at the end, from memory (`ephemeral`) or

@@ -16,7 +16,10 @@ Waits = tuple[str, Sequence[str]]
 
 
 def text(title: str, waits: Sequence[Waits]) -> str:
-    """The lines for a person. title: what is printed first."""
+    """The lines for a person.
+
+    title: what is printed first.
+    """
     lines = [title]
     for servers, what in waits:
         lines.append(

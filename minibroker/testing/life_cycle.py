@@ -38,7 +38,10 @@ class Runner(Protocol):
 
 
 class Embedded(Controlled):
-    """A broker or a proxy; the subclass makes its runner. record: number of exchanges to keep for `requests`."""
+    """A broker or a proxy; the subclass makes its runner.
+
+    record: number of exchanges to keep for `requests`.
+    """
 
     _noun: ClassVar[str] = "broker"
 

@@ -30,10 +30,13 @@ _CREATE_VERSION = 7
 class Proxy(Embedded):
     """A proxy in front of a running cluster, for as long as a ``with`` or ``async with`` block lasts.
 
-    upstream: HOST:PORT[,HOST:PORT…] of some of its brokers. command_config: file with the properties of a Kafka client,
-    with which the proxy itself reaches them. port: of the listener that reaches any broker, 0 for free ports. ports: of
-    the listeners of brokers, by node id. config: settings of the listeners: TLS and limits. record: number of exchanges
-    to keep for `requests`. page: show what happens in a browser, at `page_url`.
+    upstream: HOST:PORT[,HOST:PORT…] of some of its brokers.
+    command_config: file with the properties of a Kafka client, with which the proxy itself reaches them.
+    port: the port of the listener that reaches any broker, 0 for free ports.
+    ports: the ports of the brokers' listeners, by node id.
+    config: settings of the listeners: TLS and limits.
+    record: number of exchanges to keep for `requests`.
+    page: show what happens in a browser, at `page_url`.
 
     `faults` and `requests` are those of `Minibroker`. What reads or changes the state of brokers, such as `clock`,
     `state` and `records`, raises FaultError, because they belong to others. Raises NeverFired as `Minibroker` does.

@@ -82,8 +82,11 @@ class RunningCluster:
         self.run(lambda cluster: cluster.stop_broker(the_broker(cluster, node_id)))
 
     def kill_broker(self, node_id: int | None = None, *, unnoticed: bool = False) -> None:
-        """Kill a broker as SIGKILL does: connections end, nothing is flushed or closed. `unnoticed`: the controller
-        learns of it only when the broker's session times out (broker.session.timeout.ms), not at once."""
+        """Kill a broker as SIGKILL does: connections end, nothing is flushed or closed.
+
+        unnoticed: the controller learns of it only when the broker's session times out (broker.session.timeout.ms), not
+            at once.
+        """
         self.run(lambda cluster: cluster.kill_broker(the_broker(cluster, node_id), unnoticed=unnoticed))
 
     def start_broker(self, node_id: int | None = None) -> None:

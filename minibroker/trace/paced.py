@@ -35,7 +35,9 @@ class _Room:
 
 class PacedRecorder(Recorder):
     """Records `kept` exchanges at once, then `per_second` on average: some in a row, then it rests.
-    now_ms: for durations."""
+
+    now_ms: for durations.
+    """
 
     def __init__(self, kept: int, per_second: float, timers: Timers, now_ms: Callable[[], float]) -> None:
         super().__init__(kept)

@@ -25,9 +25,13 @@ Listener = Callable[["Recorded"], None]
 
 
 class Recorded:
-    """One exchange. number: its place among the finished ones, from 1; 0 until it is finished. time_ms: wall clock at
-    the request's arrival; took_ms: until the answer was ready. outcome: ``answered``, ``no answer``, or why the
-    connection was closed. fault: number of the rule that acted, 0 for none.
+    """One exchange.
+
+    number: its place among the finished ones, from 1; 0 until it is finished.
+    time_ms: wall clock at the request's arrival.
+    took_ms: until the answer was ready.
+    outcome: ``answered``, ``no answer``, or why the connection was closed.
+    fault: number of the rule that acted, 0 for none.
 
     request_bytes, response_bytes: the frames as on the wire (the response with its size), when bytes are kept.
     """
@@ -191,10 +195,13 @@ def _brief(request: dict[str, Any]) -> str:
 
 
 class Recorder:
-    """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too.
+    """Keeps the last exchanges, and hands every one to the listeners once it is over.
+
+    keep_bytes: frames too.
     hand_bytes: only to the listeners.
 
-    left_out: how often it began to leave exchanges out. changed: called when `resting` does.
+    left_out: how often it began to leave exchanges out.
+    changed: called when `resting` does.
     """
 
     def __init__(self, kept: int = 100) -> None:

@@ -24,10 +24,14 @@ def _api(key: int) -> Api:
 
 
 class RequestTap:
-    """The `Link` of faults and trace, in place while one of them is in use. recorder: None to keep nothing.
+    """The `Link` of faults and trace, in place while one of them is in use.
 
-    acts: False if `serve` would only pass requests on. serve: returns the answer, and the rule that gave it;
-    wall_ms: wall clock; monotonic_ms: for durations.
+    recorder: None to keep nothing.
+
+    acts: False if `serve` would only pass requests on.
+    serve: returns the answer, and the rule that gave it.
+    wall_ms: wall clock.
+    monotonic_ms: for durations.
     """
 
     def __init__(

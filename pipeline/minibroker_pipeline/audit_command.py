@@ -189,8 +189,12 @@ class _Session:
 
 
 def plan_of(arguments: argparse.Namespace, spark: _Session | None = None) -> Plan:
-    """The plan for a PATH or a cluster. spark: lists many partitions where it was asked for. Raises NotReadable and
-    ValueError."""
+    """The plan for a PATH or a cluster.
+
+    spark: lists many partitions where it was asked for.
+
+    Raises NotReadable and ValueError.
+    """
     from minibroker.client.security import read_security
     from minibroker_pipeline.engine import spread_on
     from minibroker_pipeline.folder import Folder

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 210, 46, 22, 20
 MOST_LABELS = 9
-"""Of so many columns each has room for its label, of more every other one."""
+"""Up to this number of columns each has room for its label; with more, every other one."""
 COLORS = {"COMMIT": "var(--commit)", "ABORT": "var(--abort)", "OPEN": "var(--ongoing)"}
 PLAIN, BAD, SOFT = "var(--ongoing)", "var(--abort)", "var(--prepare)"
 
@@ -78,7 +78,10 @@ def stacked(labels: Sequence[str], series: Mapping[str, Sequence[int]]) -> str:
 
 
 def columns(labels: Sequence[str], values: Sequence[int], *, sparse: bool = False) -> str:
-    """One column a label. `sparse`: too many labels, only the ends are written."""
+    """One column a label.
+
+    sparse: too many labels, only the ends are written.
+    """
     if not any(values):
         return _nothing()
     top = max(values)

@@ -67,7 +67,9 @@ def spread_on(session: Callable[[], Any]) -> Spread:
 
 @dataclass(frozen=True)
 class SpreadAudit:
-    """A judged audit as RDDs: what was read, a verdict a log, transactions, findings. as_of_ms: when it was judged.
+    """A judged audit as RDDs: what was read, a verdict a log, transactions, findings.
+
+    as_of_ms: when it was judged.
 
     What was read and the verdicts are kept by the executors until `release`.
     """
@@ -299,7 +301,7 @@ def of_kind(read: Any, kind: str) -> Any:
 
 
 def runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
-    """Of rows of kind LOG_ROWS."""
+    """The runs among pickled rows of kind LOG_ROWS."""
     return [row for row in pickle.loads(pair[1]) if isinstance(row, r.Run)]
 
 
@@ -419,7 +421,11 @@ def _write(out: Folder, name: str, schema: Any, number: int, rows: Iterable[Any]
 
 
 class Judged(NamedTuple):
-    """Of all logs. `as_of_ms`: when the data was alive; `facts`: as they are once the logs were judged."""
+    """Of all logs.
+
+    as_of_ms: when the data was alive.
+    facts: as they are once the logs were judged.
+    """
 
     findings: list[r.Finding]
     transactions: list[r.Transaction]

@@ -20,7 +20,7 @@ from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 TXN_INDEX_SUFFIX = ".txnindex"
 SMALL_SUFFIXES = (TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX, LEADER_EPOCH)
-"""Of files beside the logs that are read for their own rows; `.index` and `.timeindex` are read with their log."""
+"""Files beside the logs that are read for their own rows end so; `.index` and `.timeindex` are read with their log."""
 _INDEX_BYTES = 24 * 43_690
 """A megabyte of whole entries of either index."""
 TASK_BYTES = 64 << 20

@@ -36,8 +36,10 @@ SAVE_SECONDS = 10.0
 class FollowingAudit:
     """Judges what is new in each round. `--as-of` is the time when it begins; it goes on with this machine's clock.
 
-    `untold`: findings that nobody was told yet; `resumed`: it goes on from a checkpoint, so `look` comes first. Raises
-    OSError and ValueError for a checkpoint. A signal waits while what `save` writes does not fit together.
+    untold: findings that were not printed yet.
+    resumed: it goes on from a checkpoint, so `look` comes first.
+
+    Raises OSError and ValueError for a checkpoint. A signal waits while what `save` writes does not fit together.
     """
 
     def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
@@ -151,7 +153,8 @@ def follow(plan: Plan, arguments: argparse.Namespace, notice: Callable[[str], No
     explained: set[str] = set()
 
     def tell() -> None:
-        """Print what nobody was told yet. A process that is killed in between tells it again at its next start."""
+        """Print the findings that were not printed yet. A process that is killed in between prints them again at its
+        next start."""
         if not follower.untold:
             return
         while follower.untold:

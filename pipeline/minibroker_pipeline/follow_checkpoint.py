@@ -31,8 +31,13 @@ _ROWS: dict[str, type[Any]] = {
 def save(
     path: Path, judge: LiveJudge, seen: Mapping[r.Log, Seen], untold: Iterable[r.Finding], chosen: Mapping[str, Any]
 ) -> None:
-    """Write the file in one step. `untold`: findings that are not printed yet; `chosen`: the options that decide what
-    is read. Raises OSError."""
+    """Write the file in one step.
+
+    untold: findings that are not printed yet.
+    chosen: the options that decide what is read.
+
+    Raises OSError.
+    """
     kept = {
         "format": FORMAT,
         "chosen": chosen,

@@ -31,9 +31,14 @@ SECONDS = _bean("LastRoundSeconds")
 
 @dataclass
 class Figures:
-    """As of the last round. `present`: current findings by rule and severity; `ever_found`: all that were reported since the
-    start. Times are ms since 1970; `open`: (topic, partition) -> when its oldest open transaction began, and how many
-    there are."""
+    """As of the last round.
+
+    present: current findings by rule and severity.
+    ever_found: all that were reported since the start.
+    open: (topic, partition) -> when its oldest open transaction began, and how many there are.
+
+    Times are ms since 1970.
+    """
 
     present: Counter[tuple[str, str]] = field(default_factory=Counter)
     ever_found: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -206,11 +206,14 @@ def audit(
     """Audit data directories (`source`: a path or URI that every executor can read) or a running cluster (`bootstrap`,
     with client properties as `settings`) on a Spark session.
 
-    The other arguments are the command's options. run_id: names this audit in tables of many; a random one by default.
+    The other arguments are the command's options.
+
+    run_id: names this audit in tables of many; a random one by default.
+
     Raises NotReadable, ValueError.
     """
     if (source is None) == (bootstrap is None):
-        raise ValueError("audit: a source or bootstrap is needed, one of them")
+        raise ValueError("audit: give either a source or bootstrap")
     if depth not in DEPTHS:
         raise ValueError(f"audit: depth {depth!r} is none of {', '.join(DEPTHS)}")
     name = uuid.uuid4().hex if run_id is None else run_id

@@ -200,7 +200,7 @@ def scan_bytes(
     """The rows of a log file's bytes [start, stop), runs collapsed.
 
     `cuts`: offsets of snapshots, at which runs end. `sink` gets every block, for callers that need the batches too.
-    `indexes` are held against the batches.
+    `indexes` are compared with the batches.
     """
     scan = HeaderScan(data, start, stop)
     collapse = Collapse(facts, path, cuts)

@@ -33,9 +33,12 @@ Row = tuple[tuple[int, bytes], tuple[str, RecordPosition]]
 
 @dataclass(frozen=True)
 class Lineage:
-    """A consume-transform-produce application: each input record makes one output record, or is named by one. `key`:
-    the value shared by input and output record (`lineage_keys.HOW`). With a `group` only input that it has consumed
-    counts."""
+    """A consume-transform-produce application: each input record makes one output record, or is named by one.
+
+    key: the value shared by input and output record (`lineage_keys.HOW`).
+
+    With a `group` only input that it has consumed counts.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

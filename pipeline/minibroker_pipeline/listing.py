@@ -45,7 +45,10 @@ class Directory(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What the directory of a partition is looked at with. Can be pickled. `reached`: what checkpoints say of each."""
+    """What the directory of a partition is looked at with. Can be pickled.
+
+    reached: what checkpoints say of each.
+    """
 
     files: Files
     root: str
@@ -99,8 +102,12 @@ def list_directory(
     spread: Spread = map,
 ) -> Directory:
     """The logs of a data directory, or of all data directories in it. `topics` and `partitions` choose (all when
-    empty); of `compacted` topics any batch may be missing. `spread`: who looks at the directories of partitions.
-    NotReadable when there is no log."""
+    empty); of `compacted` topics any batch may be missing.
+
+    spread: who looks at the directories of partitions.
+
+    NotReadable when there is no log.
+    """
     facts: list[LogFacts] = []
     parts: list[Part] = []
     topic_ids: dict[str, tuple[bytes, str]] = {}
@@ -188,7 +195,10 @@ def _policies(files: Files, roots: Sequence[str]) -> dict[str, bool | None]:
 
 
 class _Root:
-    """One data directory; `findings`: those about its small files."""
+    """One data directory.
+
+    findings: those about its small files.
+    """
 
     def __init__(
         self, files: Files, root: str, policies: Mapping[str, bool | None], topic_ids: dict[str, tuple[bytes, str]]
@@ -209,7 +219,7 @@ class _Root:
         self._indexed = False  # a directory may have been copied without indexes
 
     def _offsets(self, name: str) -> Offsets:
-        """Those of a checkpoint; none where it is missing or damaged, which Kafka too takes for an empty one."""
+        """The offsets in a checkpoint; empty when it is missing or damaged, which Kafka treats alike."""
         return self._small.offsets.get(name, {})
 
     def _take(self, about_file: check_finding.Finding, place: tuple[str, int] | None = None) -> None:

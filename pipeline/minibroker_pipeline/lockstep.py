@@ -68,8 +68,8 @@ class _Lanes:
 def latest_deltas(raw: Array, begins: Array, ends: Array, counts: Array) -> tuple[Array, Array]:
     """(whether all its records add up, the largest timestamp delta) of each batch.
 
-    counts: its records, at least one, in the bytes begins..ends of `raw`. What is left when fewer than FEWEST batches
-    have more records is not sound.
+    counts: its records, at least one, in the bytes begins..ends of `raw`. The batches that are still unread when fewer
+        than FEWEST have more records count as not sound.
     """
     sound = np.zeros(len(begins), bool)
     latest = np.full(len(begins), np.iinfo(np.int64).min)

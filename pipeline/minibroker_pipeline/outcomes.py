@@ -12,8 +12,10 @@ from minibroker_pipeline.reading import PlainRecord
 
 
 class Outcomes(NamedTuple):
-    """Transactions that did not commit: (log, producer id) -> their first and last offsets, in order. open: (log,
-    producer id) -> the first offset of its open transaction."""
+    """Transactions that did not commit: (log, producer id) -> their first and last offsets, in order.
+
+    open: (log, producer id) -> the first offset of its open transaction.
+    """
 
     undone: dict[tuple[Log, int], list[tuple[int, int]]]
     open: dict[tuple[Log, int], int]
@@ -33,7 +35,7 @@ class Outcomes(NamedTuple):
 
 
 def outcomes_of(transactions: Iterable[Transaction], topics: Iterable[str] | None = None) -> Outcomes:
-    """Of these topics' transactions, of all when None."""
+    """The outcomes of these topics' transactions; None: of all transactions."""
     chosen = None if topics is None else set(topics)
     undone: dict[tuple[Log, int], list[tuple[int, int]]] = defaultdict(list)
     unended: dict[tuple[Log, int], int] = {}

@@ -23,9 +23,10 @@ TABLES = ("batches", "runs", "transactions", "findings")
 
 @dataclass(frozen=True)
 class Plan:
-    """`as_of_ms`: when the data was alive; None takes the latest time that a broker wrote down. `out`: a directory for
-    the tables (None: none are written); `batches`: whether the largest of them is wanted. `found`: what
-    listing the files found."""
+    """as_of_ms: when the data was alive; None takes the latest time that a broker wrote down.
+    out: a directory for the tables (None: none are written).
+    batches: whether the largest of them is wanted. `found`: what listing the files found.
+    """
 
     files: Files | Topics
     facts: tuple[LogFacts, ...]

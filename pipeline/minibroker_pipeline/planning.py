@@ -31,8 +31,13 @@ def plan_for(
     spread: Spread = map,
     **more: Any,
 ) -> Plan:
-    """The plan for a path or URI, or for the cluster at `bootstrap`. spread: who looks into the directories of logs.
-    more: fields of Plan. Raises NotReadable and ValueError."""
+    """The plan for a path or URI, or for the cluster at `bootstrap`.
+
+    spread: who looks into the directories of logs.
+    more: fields of Plan.
+
+    Raises NotReadable and ValueError.
+    """
     chosen: dict[str, Any] = {"topics": topics, "partitions": partitions, "compacted": compacted}
     lineages = tuple(lineage_of(text, lineage_key, group) for text in lineage)
     files: Files | Topics

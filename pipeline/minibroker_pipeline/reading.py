@@ -130,8 +130,10 @@ def _moved(row: Row, origin: int) -> Row:
 def read_records(
     files: Files | Topics, part: Part, *, chosen: Callable[[Any], Any] | None = None
 ) -> Iterator[PlainRecord]:
-    """The records of a part of a log, control records left out. `chosen`: headers (an array of HEADER_TYPE) -> which
-    batches to look into."""
+    """The records of a part of a log, control records left out.
+
+    chosen: headers (an array of HEADER_TYPE) -> which batches to look into.
+    """
     if isinstance(files, Topics):
         for data, _ in files.pieces(part):
             yield from _scanned(part, data, HeaderScan(data), chosen)

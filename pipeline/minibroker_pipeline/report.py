@@ -26,7 +26,11 @@ SHOWN = 1_000
 
 @dataclass
 class Audit:
-    """The result of an audit. `findings`: the first SHOWN ones, worst first; `seconds`: how long it took."""
+    """The result of an audit.
+
+    findings: the first SHOWN ones, worst first.
+    seconds: how long it took.
+    """
 
     source: str
     statistics: Statistics

@@ -39,7 +39,7 @@ def submitted() -> bool:
 def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[Any, str]:
     """(session, which Java it has). `master` as for spark-submit; None: what spark-submit said, else local[*].
 
-    `conf`: KEY=VALUE. Raises NoJava, and ValueError for a setting that is none.
+    `conf`: KEY=VALUE. Raises NoJava, and ValueError for an entry that is not KEY=VALUE.
     """
     found = java.prepare()
     from pyspark.sql import SparkSession

@@ -59,12 +59,15 @@ class Fenced(SinkRefused):
 class Sink:
     """Where and how to write. Can be pickled.
 
-    name: transactional id, and group of the marker. topic: has the marker. partitions: how many of the topic's are
-    written to. others: further topics that a batch may write to, each with its number of partitions.
-    job: of a write that is no stream, the name under which it happens once. marked: whether there is a marker at all.
-    first_batch: the only batch for which a missing marker is no error. partitioner: what has chosen the partitions of
-    the rows, None where the query itself did. commit_log: a file on the driver's machine that gets a line of JSON for
-    each commit.
+    name: transactional id, and group of the marker.
+    topic: has the marker.
+    partitions: how many of the topic's are written to.
+    others: further topics that a batch may write to, each with its number of partitions.
+    job: the name under which a write that is no stream happens once.
+    marked: whether there is a marker at all.
+    first_batch: the only batch for which a missing marker is no error.
+    partitioner: what has chosen the partitions of the rows, None where the query itself did.
+    commit_log: a file on the driver's machine that gets a line of JSON for each commit.
     """
 
     bootstrap: str
@@ -152,7 +155,10 @@ class MicroBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A task's report: records by topic and partition. skipped: the batch had been committed before."""
+    """A task's report: records by topic and partition.
+
+    skipped: the batch had been committed before.
+    """
 
     attempt: Attempt
     batch: MicroBatch
@@ -181,7 +187,7 @@ def is_new(sink: Sink, marker: SinkMarker | None, batch: MicroBatch) -> bool:
 
 
 def _changes(sink: Sink, marker: SinkMarker) -> Iterator[str]:
-    """What lays the next batch out differently than the marker says of the last one."""
+    """Each difference from the marker that makes the next batch's layout another one than the last batch's."""
     before = {sink.topic: marker.partitions, **dict(marker.others)}
     for topic, count in sink.counts.items():
         if before.get(topic, count) != count:

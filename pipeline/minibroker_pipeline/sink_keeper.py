@@ -23,7 +23,9 @@ def _now() -> float:
 class Keeper:
     """Commits the markers of queries again when they start, and after each hour in which they write nothing.
 
-    For the driver, whose process runs the queries. clock: seconds.
+    For the driver, whose process runs the queries.
+
+    clock: seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = _now) -> None:

@@ -40,7 +40,11 @@ _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
 
 def check_columns(columns: Mapping[str, str], topics: int = 1) -> None:
-    """columns: name → Spark's name of the type. topics: how many the sink writes to. Raises SinkRefused."""
+    """columns: name → Spark's name of the type.
+    topics: how many the sink writes to.
+
+    Raises SinkRefused.
+    """
     for name in (*_NEEDED, *(["topic"] if topics > 1 else [])):
         if name not in columns:
             raise SinkRefused(f"{NAME}: the column {name} is missing")

@@ -26,7 +26,12 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 class Records(NamedTuple):
-    """Records as they lie in a batch. size: how many. Timestamps are ms."""
+    """Records as they lie in a batch.
+
+    size: how many.
+
+    Timestamps are ms.
+    """
 
     payload: bytes
     size: int
@@ -38,7 +43,10 @@ def by_partition(batch: Any, now_ms: int, topic: str, *, several: bool = False) 
     """(topic and partition, its rows in their order) of a record batch with the columns of `sink_options.COLUMNS`.
 
     The rows have the columns key, value (binary), timestamp (ms, `now_ms` where there is none) and headers (encoded).
-    several: the column topic says where each row goes, and not `topic`. Raises SinkRefused for a row without a place.
+
+    several: the column topic says where each row goes, and not `topic`.
+
+    Raises SinkRefused for a row without a place.
     """
     if not batch.num_rows:
         return
@@ -95,7 +103,10 @@ def _headers(row: list[dict[str, Any]] | None) -> bytes:
 
 
 def blocks(rows: Any, most_bytes: int, first: int | None = None) -> Iterator[Any]:
-    """Cut rows into blocks of at most `most_bytes`, but of at least one row. `first`: at most so many in the first."""
+    """Cut rows into blocks of at most `most_bytes`, but of at least one row.
+
+    first: at most so many in the first.
+    """
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("key", "value", "headers"):
         sizes += np.asarray(pc.binary_length(rows.column(name)).fill_null(0))
@@ -127,7 +138,11 @@ def encode(rows: Any) -> Records:
 
 
 class _Varints:
-    """Numbers as zigzag varints. sizes: bytes of each; array: the bytes, a binary array."""
+    """Numbers as zigzag varints.
+
+    sizes: bytes of each.
+    array: the bytes, a binary array.
+    """
 
     def __init__(self, numbers: Numbers) -> None:
         zigzag = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)

@@ -29,8 +29,10 @@ def write_task(
     """Append the rows of one task: Arrow record batches with the columns of `sink_options.COLUMNS`.
 
     attempt_number: 0 for the first. A later one is refused, as the broker knows sequences and not rows: the whole batch
-    has to be tried again under a new epoch. task_id: another one for each attempt at a task, also where Spark runs a
-    stage again and counts its attempts from 0. Raises SinkRefused.
+        has to be tried again under a new epoch.
+    task_id: another one for each attempt at a task, also where Spark runs a stage again and counts its attempts from 0.
+
+    Raises SinkRefused.
     """
     if not is_new(sink, attempt.marker, batch):
         for _ in rows:  # a reader that stops early fails the task

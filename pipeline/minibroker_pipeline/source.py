@@ -62,8 +62,8 @@ class PartsInput(InputPartition):
 
 class KafkaSegments(DataSource):
     """Options: `path`; `table` (batches); `depth` of the table batches (headers, checksums, records); `splitBytes`;
-    `columns`: the columns wanted, separated by commas. A schema given with `.schema(…)` chooses columns too. Those of
-    the tables batches and records that are not wanted are not made, and do not go through Spark."""
+    `columns`: the columns wanted, separated by commas. A schema given with `.schema(…)` chooses columns too. In the
+    tables batches and records, columns that are not wanted are not built, and do not go through Spark."""
 
     @classmethod
     def name(cls) -> str:

@@ -29,7 +29,10 @@ _START: Final = "@start"
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """Where each partition of a topic is. topic_id: None where the cluster, or the checkpoint, has no ids."""
+    """Where each partition of a topic is.
+
+    topic_id: None where the cluster, or the checkpoint, has no ids.
+    """
 
     topic_id: bytes | None
     partitions: Mapping[int, Position]
@@ -165,8 +168,10 @@ def _not_before(known: TopicOffsets | None, of: TopicOffsets, begins: bool) -> T
 def readable_topics(
     start: Offsets, end: Offsets, now: Mapping[str, bytes | None], lost: Callable[[str], None]
 ) -> Iterator[str]:
-    """The topics of `end` that can be read; `lost` is called for topics and partitions that cannot. now: topic → its
-    present id, of those that the cluster has."""
+    """The topics of `end` that can be read; `lost` is called for topics and partitions that cannot.
+
+    now: topic → its present id, of those that the cluster has.
+    """
     for topic in sorted(start.keys() - end.keys()):
         missing = "is not read any more" if topic in now else "is not in the cluster: it was deleted"
         lost(f"topic {topic}, which was read up to {_ends(start[topic])}, {missing}")
@@ -197,8 +202,9 @@ def readable_topics(
 class Changes:
     """What has become of a stream's topics since its last batch.
 
-    lost: called with a sentence for each loss; it raises where losses end the query. first: a partition's first
-    offset. truncated: as `ReadingClient.truncated`.
+    lost: called with a sentence for each loss; it raises where losses end the query.
+    first: a partition's first offset.
+    truncated: as `ReadingClient.truncated`.
     """
 
     def __init__(
@@ -212,8 +218,10 @@ class Changes:
         self._truncated = truncated
 
     def spans(self, start: Offsets, end: Offsets, now: Mapping[str, bytes | None]) -> Iterator[Span]:
-        """What is to be read between two offsets. A new partition begins at its first offset. now: as in
-        `readable_topics`."""
+        """What is to be read between two offsets. A new partition begins at its first offset.
+
+        now: as in `readable_topics`.
+        """
         for topic in readable_topics(start, end, now, self._lost):
             of = end[topic]
             known = start.get(topic)

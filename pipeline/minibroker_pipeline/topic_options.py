@@ -92,8 +92,8 @@ class Bound:
     """Where reading begins or stops, as the option `option` says.
 
     everywhere: EARLIEST, LATEST or, with `by_time`, a time in ms; None where each partition has its own in `each`, in
-    which -2 and -1 are EARLIEST and LATEST unless `by_time`. or_latest: what a partition without a record from that
-    time on means: its end, or an error.
+        which -2 and -1 are EARLIEST and LATEST unless `by_time`.
+    or_latest: what a partition without a record from that time on means: its end, or an error.
     """
 
     option: str
@@ -192,7 +192,10 @@ def _known(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
 
 
 class _Choices:
-    """Values of options, each checked. texts: by lower-case name."""
+    """Values of options, each checked.
+
+    texts: by lower-case name.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts

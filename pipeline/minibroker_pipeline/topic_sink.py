@@ -163,11 +163,14 @@ def exactly_once(df: Any, topic: str | Sequence[str], *, bootstrap: str, sink: s
     """A writer of `df` to `topic`: of a stream a DataStreamWriter, for `.option("checkpointLocation", …).start()`; of a
     table a DataFrameWriter, for `.save()`.
 
-    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error. topic: of several topics the
-    column `topic` names the one of a row; with one topic the column has no effect, as with Spark's own sink. Without a
-    column `partition` the hash of the key decides, as with Kafka's clients (`partitioner="murmur2"`) or as Spark's
-    `hash` (`partitioner="hash"`); of the value where the key is null. sink: the name of the transactional id and of the
-    group that holds the marker, one for each query. options: as of the format; a dot in a name is `**{"kafka.…": …}`.
+    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error.
+
+    topic: with several topics the column `topic` names the topic of each row; with one topic the column has no effect,
+        as with
+        Spark's own sink.
+    sink: the name of the transactional id and of the group that holds the marker, one for each query.
+    options: as of the format; a dot in a name is `**{"kafka.…": …}`.
+
     Raises SinkRefused.
     """
     if df.sparkSession.conf.get("spark.speculation", "false") == "true":

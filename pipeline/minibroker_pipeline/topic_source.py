@@ -65,7 +65,10 @@ class DataLost(NotReadable):
 
 
 class Range(InputPartition):
-    """Offsets of a partition, which one task reads. is_first: no other task of the batch reads lower ones."""
+    """Offsets of a partition, which one task reads.
+
+    is_first: no other task of the batch reads lower ones.
+    """
 
     def __init__(self, span: Span, *, is_first: bool = True) -> None:
         super().__init__(None)
@@ -137,7 +140,10 @@ class _Ranges:
         return self._bounded(self.options.ending, None, READ_UNCOMMITTED)
 
     def newest(self, known: Offsets) -> Offsets:
-        """The present ends of what is there. known: offsets of the last batch, whose topics may be missing."""
+        """The present ends of what is there.
+
+        known: offsets of the last batch, whose topics may be missing.
+        """
         return self._bounded(_NEWEST, known, self.options.isolation)
 
     def _bounded(self, bound: Bound, known: Offsets | None, isolation: int) -> Offsets:
@@ -268,7 +274,7 @@ class _Ranges:
                 self.lost(str(error))
                 resume = error.resume
                 if resume is not None and not chosen.is_first:
-                    # What a truncation has put below is read by the task before this one.
+                    # Offsets below, where a truncation leads, are read by the task before this one.
                     resume = max(resume, chosen.start)
                 span = None if resume is None else self._rest(span, resume)
 

@@ -38,7 +38,7 @@ from minibroker_protocol.records import CorruptBatch, iter_batches
 
 SPLIT_OFFSETS = 2_000_000
 _ORDER = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 2}
-"""Of the topics whose ends are asked for before (0) and after those of all others (1)."""
+"""Topics whose end offsets are requested before (0) or after (2) those of all others (1)."""
 TIMEOUT_MS = 60_000
 """How long reading waits for a busy cluster before it gives up; as default.api.timeout.ms of Kafka's consumer."""
 _LISTINGS = 3
@@ -48,7 +48,10 @@ _T = TypeVar("_T")
 
 
 class RecordsLost(NotReadable):
-    """Offsets that were to be read are not in the log any more. resume, deleted: as of `RecordsGone`."""
+    """Offsets that were to be read are not in the log any more.
+
+    resume, deleted: as of `RecordsGone`.
+    """
 
     def __init__(self, text: str, resume: int | None, *, deleted: bool = False) -> None:
         super().__init__(text, resume)
@@ -151,8 +154,12 @@ class Topics:
         compacted: Collection[str] = (),
         order: Mapping[str, int] | None = None,
     ) -> Directory:
-        """The partitions and their present ends. order: of these topics, which ends are asked for first. Raises
-        NotReadable when there is none."""
+        """The partitions and their present ends.
+
+        order: the order in which the ends of these topics are requested.
+
+        Raises NotReadable when there is none.
+        """
         try:
             return self._listed(topics, partitions, compacted, {}, order or {})[0]
         finally:

@@ -34,7 +34,7 @@ _REQUIRED: Final = object()
 
 
 def as_int64(value: int) -> int:
-    """A sum or difference of two int64 as Java has it: wrapped. What a client's number is added to is encoded so."""
+    """A sum or difference of two int64, wrapped as in Java. Sums with a number that a client chose are encoded so."""
     if -_INT64_SIGN <= value < _INT64_SIGN:
         return value
     return (value + _INT64_SIGN) % (_INT64_SIGN << 1) - _INT64_SIGN

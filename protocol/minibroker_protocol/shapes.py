@@ -126,7 +126,7 @@ class Shapes:
         return 1 if compact else 2 if kind.code == "string" else 4
 
     def weight(self, kind: Kind) -> int:
-        """About how many bytes of memory one element takes once decoded, what its bytes hold not counted."""
+        """Estimated bytes of memory of one decoded element, without the contents of its strings and byte fields."""
         if kind.struct is not None:
             return self._size(kind.struct)[1]
         # Arrays of numbers are a tuple before they are a list, hence two pointers.

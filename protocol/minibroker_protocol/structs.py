@@ -74,7 +74,11 @@ class Struct(metaclass=_StructMeta, base=True):
 
 
 class Versioned(Struct, base=True):
-    """A struct with versions. ``__versions__``: first and last. ``__flexible__``: the first flexible one, or NEVER."""
+    """A struct with versions.
+
+    __versions__: first and last.
+    __flexible__: the first flexible one, or NEVER.
+    """
 
     __versions__: ClassVar[tuple[int, int]]
     __flexible__: ClassVar[int]
@@ -112,7 +116,8 @@ def lists_about(message: type[Struct], kind: type[Struct], entities: tuple[str, 
 
 @cache
 def entities_of(kind: type[Struct]) -> tuple[str, ...]:
-    """What a struct is about. Lists of plain values are not counted: they are fields of a struct, not its items."""
+    """The entities (topic, group, …) that a struct names. Lists of plain values do not count: they are fields of a
+    struct, not its items."""
     return tuple(field.entity for field in naming(kind) if field.entity is not None)
 
 

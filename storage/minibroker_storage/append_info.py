@@ -10,8 +10,9 @@ from minibroker_storage.disk import StorageError
 
 @dataclass(slots=True, eq=False)
 class AppendInfo:
-    """The result of an append. Offsets are inclusive; times in ms, -1 for none. ``duplicate``: nothing was written, the
-    offsets are those of the batch that is already in the log.
+    """The result of an append. Offsets are inclusive; times in ms, -1 for none.
+
+    duplicate: nothing was written, the offsets are those of the batch that is already in the log.
     """
 
     base_offset: int

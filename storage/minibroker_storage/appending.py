@@ -31,7 +31,7 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
     newest = NO_TIMESTAMP
     try:
         for position, header in iter_batches(records):
-            # Of a newer leader than this replica follows: it may have to truncate before it appends these.
+            # The batch is of a newer leader than this replica follows: it may have to truncate before it appends these.
             if header.partition_leader_epoch > leader_epoch:
                 break
             if not crc_ok(records, position, header):

@@ -117,9 +117,10 @@ class Transactions:
 class Filter:
     """One cleaning round over segments in offset order.
 
-    `upper_bound`: exclusive end of what may be cleaned; the batch that ends there is kept, emptied at worst, so that no
-    offset is assigned twice. `last_records`: what must be kept of each live producer. `kept_aborts` collects the abort
-    index entries that stay, in marker order.
+    upper_bound: exclusive end of what may be cleaned; the batch that ends there is kept, emptied at worst, so that no
+        offset is assigned twice.
+    last_records: what must be kept of each live producer. `kept_aborts` collects the abort index entries that stay, in
+        marker order.
     """
 
     offsets: OffsetMap

@@ -80,7 +80,9 @@ class WrongDirectory(Exception):
 
 
 class DataDirectory:
-    """Made by :meth:`open`, which locks it. ``clean``: the last process closed every log.
+    """Made by :meth:`open`, which locks it.
+
+    clean: the last process closed every log.
 
     Offsets by (topic, partition): ``recovery_points``, ``log_starts`` (only where the log begins inside its first
     segment), ``high_watermarks``, ``cleaner_offsets`` (first dirty offset). Logs that stay closed keep theirs.
@@ -265,8 +267,12 @@ class DataDirectory:
 
     def lost(self, held: Iterable[tuple[str, int]], never_compacted: Container[str] = ()) -> list[Lost]:
         """Missing data of the partitions that have a directory, and of those in `held`, which have one after their
-        first write. never_compacted: topics of whose records compaction takes none. Call it before any log is opened,
-        because opening repairs the files."""
+        first write.
+
+        never_compacted: topics of whose records compaction takes none.
+
+        Call it before any log is opened, because opening repairs the files.
+        """
         reader = DiskReader(self.disk)
         losses = []
         for key in sorted({*self.partitions(), *held}):

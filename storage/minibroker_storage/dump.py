@@ -44,9 +44,12 @@ _PENDING = re.compile(r"\.(deleted|cleaned|swap|tmp|part)$")
 
 
 def dump(disk: Disk, path: str, *, records: bool = False, topic: str | None = None) -> Iterator[Row]:
-    """The rows of one file. `records`: also the records in the batches of a log. `topic` (default: from the directory's
-    name) decides how the records of the coordinators' topics and of the metadata are decoded. Raises MalformedFile for
-    a name of no known kind, StorageError when the file cannot be read.
+    """The rows of one file.
+
+    records: also the records in the batches of a log. `topic` (default: from the directory's name) decides how the
+        records of the coordinators' topics and of the metadata are decoded.
+
+    Raises MalformedFile for a name of no known kind, StorageError when the file cannot be read.
     """
     folder, _, name = path.rpartition("/")
     name = _PENDING.sub("", name)
@@ -101,7 +104,10 @@ def _log(disk: Disk, path: str, records: bool, topic: str) -> Iterator[Row]:
 
 
 def batch_row(position: int, header: BatchHeader, valid: bool) -> Row:
-    """A batch's header: offsets and sequences inclusive, times in ms, sizes in bytes; `valid`: by its checksum."""
+    """A batch's header: offsets and sequences inclusive, times in ms, sizes in bytes.
+
+    valid: by its checksum.
+    """
     codec = header.compression
     return {
         "kind": "batch",

@@ -17,7 +17,9 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 class EntryFault(NamedTuple):
-    """`position`: the byte of the entry; `offset`: the one in the entry, None if it cannot be read."""
+    """position: the byte of the entry.
+    offset: the one in the entry, None if it cannot be read.
+    """
 
     message: str
     position: int
@@ -120,7 +122,10 @@ class IndexCheck:
                 self._faults.append((self._times, self._times.fault(number, self._largest)))
 
     def faults(self, *, whole: bool) -> list[tuple[IndexClaims, EntryFault]]:
-        """The faults found; `whole`: the log was read to its end, so entries that are left have no batch."""
+        """The faults found.
+
+        whole: the log was read to its end, so entries that are left have no batch.
+        """
         if whole:
             self._faults += [(self._offsets, self._offsets.fault(n, None)) for n in self._by_position.values()]
             unread = sorted(number for numbers in self._by_offset.values() for number in numbers)

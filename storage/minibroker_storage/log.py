@@ -132,8 +132,10 @@ class PartitionLog:
         log_start_offset: int = 0,
         high_watermark: int = 0,
     ) -> PartitionLog:
-        """The log in directory ``path``, created if missing. ``clean``: its last writer closed it; otherwise the log
-        past ``recovery_point`` is checked and truncated at the first bad batch.
+        """The log in directory ``path``, created if missing.
+
+        clean: its last writer closed it; otherwise the log past ``recovery_point`` is checked and truncated at the
+            first bad batch.
 
         Raises ApiError KAFKA_STORAGE_ERROR, and INCONSISTENT_TOPIC_ID when the directory is another topic's.
         """

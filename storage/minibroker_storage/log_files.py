@@ -23,7 +23,9 @@ class LogFiles:
 
     It knows neither high watermark nor log start: the log passes the offsets. Every method may raise StorageError.
     `recovery_point` is the exclusive end of the data that survives a power loss, `cuts` the number of truncations since
-    opening. `ended`: the handles were closed for good; a flush on another thread stops.
+    opening.
+
+    ended: the handles were closed for good; a flush on another thread stops.
     """
 
     __slots__ = (

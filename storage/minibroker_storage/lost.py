@@ -42,10 +42,17 @@ _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
 
 class Lost(NamedTuple):
-    """Missing data. `path`: the file that names it; `said`: its content; `there`: what exists instead. `offset`: the
-    end of the log of `directory` according to the file, -1 if that is not the subject. `usable`: whether a broker can
-    start without the data. `rebuilt`: the missing file, where opening the log makes it anew and no record is lost.
-    `cause`: what is known of the cause; `lawful`: a power loss or a copy explains it, and no more can be known."""
+    """Missing data.
+
+    path: the file that names it.
+    said: its content.
+    there: what exists instead.
+    offset: the end of the log of `directory` according to the file, -1 if that is not the subject.
+    usable: whether a broker can start without the data.
+    rebuilt: the missing file, where opening the log makes it anew and no record is lost.
+    cause: what is known of the cause.
+    lawful: a power loss or a copy explains it, and no more can be known.
+    """
 
     path: str
     said: str
@@ -109,9 +116,12 @@ class DiskReader:
 def lost_of_partition(
     reader: DirectoryReader, directory: str, reached: Mapping[str, int], *, clean: bool = False, compacted: bool = True
 ) -> list[Lost]:
-    """The missing data of a partition. `reached`: checkpoint file → its offset for this partition. `clean`: the
-    directory was shut down cleanly, so each log has its snapshot, and nothing else is missing lawfully. `compacted`:
-    compaction may have taken records between segments."""
+    """The missing data of a partition.
+
+    reached: checkpoint file → its offset for this partition.
+    clean: the directory was shut down cleanly, so each log has its snapshot, and nothing else is missing lawfully.
+    compacted: compaction may have taken records between segments.
+    """
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))

@@ -45,7 +45,9 @@ def open_without_links(path: str, *, create: bool = True, exclusive: bool = Fals
 
 
 def open_private(path: str, *, create: bool) -> int:
-    """A descriptor of a file of this process's user that has no other name. create: it is new, with mode 0600.
+    """A descriptor of a file of this process's user that has no other name.
+
+    create: it is new, with mode 0600.
 
     Raises OSError; PermissionError for another user's file, and for one with a second name (a hard link).
     """
@@ -132,7 +134,9 @@ def _check_output(path: str) -> None:
 
 
 def replace_private(path: Path, text: str, mode: int, *, durable: bool = False) -> None:
-    """Write a small file under its name in one step, into a directory of the user's. mode: its permissions.
+    """Write a small file under its name in one step, into a directory of the user's.
+
+    mode: its permissions.
 
     durable: also a power loss leaves the old text or the new one. Only one process may write the file, and replaces
     what it left unfinished when it was killed.

@@ -45,7 +45,10 @@ class VerificationEntry:
             self.lowest_sequence = sequence
 
     def answered(self, sequence: int, epoch: int, *, holds_back: bool) -> None:
-        """A request that waited is answered. holds_back: its sequence still counts as waiting, as in Kafka."""
+        """A request that waited is answered.
+
+        holds_back: its sequence still counts as waiting, as in Kafka.
+        """
         self.waiting.remove((epoch, sequence))
         if self.waiting and not holds_back:
             self.epoch = max(epoch for epoch, _ in self.waiting)

@@ -317,7 +317,8 @@ def rebuild_producers(
     """Brings the manager to ``end_offset``: newest snapshot, then the batches after it.
 
     Kafka's UnifiedLog.rebuildProducerState; with ``take`` it also leaves snapshots for the next time.
-    ``as_new_replica``: from the log start on, regardless of the rules, as a replica that has fetched the whole log.
+
+    as_new_replica: from the log start on, regardless of the rules, as a replica that has fetched the whole log.
     """
     rules = producers.rules
     if rules.rebuild_from == "log_start" or rules.forget_with_records or as_new_replica:

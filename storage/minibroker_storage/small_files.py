@@ -51,8 +51,11 @@ _INDEX_RULES = {INDEX_SUFFIX: OFFSET_INDEX, TIME_INDEX_SUFFIX: TIME_INDEX, ".txn
 
 class RootFiles:
     """The small files at the root of a data directory. `offsets`, after `look`: the offsets in each checkpoint that can
-    be read; `damaged`: checkpoints that cannot be read. `topic_ids`: the topic ids found on other brokers of the
-    cluster."""
+    be read.
+
+    damaged: checkpoints that cannot be read.
+    topic_ids: the topic ids found on other brokers of the cluster.
+    """
 
     def __init__(
         self, reader: DirectoryReader, report: Report, topic_ids: dict[str, tuple[bytes, str]] | None = None

@@ -96,9 +96,9 @@ class ValidatedBatches:
 def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     """The header of the one batch that a Produce request may have for a partition.
 
-    Raises ApiError: INVALID_RECORD for none, a cut one, a second one or an old magic; CORRUPT_MESSAGE for a length
-    that no batch can have; UNSUPPORTED_COMPRESSION_TYPE for zstd and UNKNOWN_SERVER_ERROR for a codec that is none,
-    both before version 7. An incomplete rest is ignored.
+    Raises ApiError: INVALID_RECORD for a missing, truncated or second batch and for an old magic; CORRUPT_MESSAGE for a
+    length that no batch can have; before version 7 UNSUPPORTED_COMPRESSION_TYPE for zstd and UNKNOWN_SERVER_ERROR for
+    an unknown codec. Incomplete bytes behind the batch are ignored.
     """
     if records is None or len(records) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")

@@ -122,8 +122,8 @@ class Context:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "a source or bootstrap is needed"),
-        ({"source": "x", "bootstrap": "h:1"}, "one of them"),
+        ({}, "give either a source or bootstrap"),
+        ({"source": "x", "bootstrap": "h:1"}, "give either a source or bootstrap"),
         ({"source": "x", "depth": "all"}, "depth 'all' is none of headers"),
         ({"source": "x", "run_id": "a/b"}, "run_id 'a/b': expected at most 100 letters"),
         ({"source": "x", "as_of": "soon"}, "neither now nor ms"),

@@ -21,7 +21,7 @@ LIBRARIES = (
     *("structlog", "uvloop", "crc32c", "cramjam"),
 )
 NOT_OFFERED = ("minibroker_pipeline", "minibroker_lab.museum")
-# What the libraries can use and nothing here does.
+# Packages that the libraries can use and nothing here does.
 WITHOUT = ("pyspark", "pyarrow", "numpy", "pandas", "tkinter", "pytest", "pip", "setuptools")
 
 

@@ -3,7 +3,7 @@
 PyInstaller's bootloader unpacks the file into `_MEI…` below the temporary directory, starts this in a process of its
 own, and removes the directory when that process ends. Two things are lost when the bootloader is killed: its child goes
 on running, and the directory stays. So the child asks the kernel to be ended with its parent, and each start removes
-the directories that nobody holds any more.
+the directories that no process holds any more.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 @dataclass
 class Page:
-    """path: in the site. ids: what links can point at. links: (path, fragment) of other pages."""
+    """path: in the site.
+    ids: what links can point at.
+    links: (path, fragment) of other pages.
+    """
 
     path: str
     title: str

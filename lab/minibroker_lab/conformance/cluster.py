@@ -38,8 +38,11 @@ _LAST_SECONDS = 3.0
 
 
 class ClusterUnderTest(ReadingClient):
-    """A cluster, seen from one bootstrap address, for any number of threads. patience: seconds until a coordinator that
-    is not there yet is given up; security: how every connection gets in."""
+    """A cluster, seen from one bootstrap address, for any number of threads.
+
+    patience: seconds until a coordinator that is not there yet is given up.
+    security: TLS and login of every connection.
+    """
 
     client_id = "minibroker-conformance"
 
@@ -101,7 +104,10 @@ class ClusterUnderTest(ReadingClient):
         return request.__api_key__ in self.versions()
 
     def wait_until_up(self, token: str) -> None:
-        """Return once a restarted broker answers and has loaded its coordinators. token: makes names unique."""
+        """Return once a restarted broker answers and has loaded its coordinators.
+
+        token: makes names unique.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
@@ -141,8 +147,8 @@ class ClusterUnderTest(ReadingClient):
         return addresses[0] if len(addresses) == 1 else None
 
     def address(self, kind: str, name: str = "", partition: int = 0) -> Address:
-        """Of the `leader` of a partition, the coordinator of a `group` or `txn`, or the `controller`; the bootstrap
-        address when the broker names none."""
+        """The address of the `leader` of a partition, of the coordinator of a `group` or `txn`, or of the `controller`;
+        the bootstrap address when the broker names none."""
         with contextlib.suppress(ApiError):
             match kind:
                 case "leader":

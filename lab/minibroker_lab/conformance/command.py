@@ -190,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as exc:
         unwritten = exc
     finally:
-        with uninterrupted():  # a signal that comes now waits: the run has begun what nobody else ends
+        with uninterrupted():  # a signal that comes now waits: the run must end what it began on the broker
             try:
                 written = reports.write()
             except OSError as exc:
@@ -311,7 +311,8 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
 
 
 def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace, expectation: str) -> list[Scenario]:
-    """Those the options ask for, and that are for this expectation. Raises ScenarioError for a name to skip that no
+    """The scenarios that the options choose and that are for this expectation. Raises ScenarioError for a name to skip
+    that no
     scenario has."""
     for glob in arguments.skip:
         if not any(fnmatch.fnmatchcase(scenario.name, glob) for scenario in scenarios):

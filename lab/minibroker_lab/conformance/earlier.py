@@ -19,7 +19,9 @@ from .weight import Weight
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """expectation: what the broker was held against. rows: of the scenarios, by name, as the report has them."""
+    """expectation: what the broker was held against.
+    rows: of the scenarios, by name, as the report has them.
+    """
 
     file: str
     expectation: str
@@ -44,9 +46,11 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """new: results that fail now and did not then, or not so heavily. mended: names of scenarios that pass now and did
-    not then. otherwise: results that fail now as then, at another place. unrun: those that the broker was gone for, and
-    was not then."""
+    """new: results that fail now and did not then, or not so heavily.
+    mended: names of scenarios that pass now and did not then.
+    otherwise: results that fail now as then, at another place.
+    unrun: those that the broker was gone for, and was not then.
+    """
 
     new: Sequence[Result]
     mended: Sequence[str]
@@ -73,7 +77,7 @@ def _line(result: Result) -> str:
 
 
 def difference(earlier: Earlier, results: Sequence[Result]) -> Difference:
-    """What a scenario did that the earlier run does not have was no failure."""
+    """Compare with the earlier run. A scenario that it does not have counts as passed then."""
     then = {result.scenario.name: earlier.rows.get(result.scenario.name, {"outcome": "passed"}) for result in results}
     bad = [result for result in results if result.outcome in BAD]
     known = [result for result in bad if _as_heavy(then[result.scenario.name], result)]

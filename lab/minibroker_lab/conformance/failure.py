@@ -19,8 +19,10 @@ class Differs(ScenarioFailed):
 
 
 class SetUpFailed(Differs):
-    """The broker answers the set-up otherwise, so that the scenario's subject was not reached. cause: the answer, in
-    the words that every scenario has for it which it stops."""
+    """The broker answers the set-up otherwise, so that the scenario's subject was not reached.
+
+    cause: the answer, in the words that every scenario has for it which it stops.
+    """
 
     def __init__(self, message: str, cause: str, breach: Breach = RECOVERY) -> None:
         super().__init__(message, breach)

@@ -13,14 +13,16 @@ from .scenario import Scenario, every_step
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A scenario that is to be run again, held against another release."""
+    """A scenario that is to be run again and compared with another release."""
 
     scenario: Scenario
     expectation: str
 
 
 class Fits:
-    """wanted: release, the newest first → its scenarios. results: of the run that was held against `held`."""
+    """wanted: release, the newest first → its scenarios.
+    results: of the run that was compared with the release `held`.
+    """
 
     def __init__(self, wanted: Mapping[str, Sequence[Scenario]], results: Sequence[Result], held: str) -> None:
         self._wanted = wanted

@@ -21,7 +21,9 @@ _NOT_YET = "the run had not come to it"
 
 
 class LiveReports:
-    """verdict: the one so far. scenarios: of the whole run; those without a result are `not run`."""
+    """verdict: the one so far.
+    scenarios: of the whole run; those without a result are `not run`.
+    """
 
     def __init__(
         self,

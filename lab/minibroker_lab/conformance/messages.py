@@ -144,8 +144,8 @@ def _single(shapes: Shapes, code: str, struct: type[Struct] | None, value: Any, 
 def decode_response(
     frame: bytearray, api: str, version: int, *, header_version: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are none or left
-    over."""
+    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are no such response,
+    and for bytes behind it."""
     response = apis()[api][1]
     if header_version is None:  # ApiVersions always has 0 (KIP-511), others 1 in flexible versions
         header_version = int(api != API_VERSIONS and version >= first_flexible_version(api_key(api)))

@@ -123,7 +123,9 @@ PARTITION, AT, OFFSET = "partition", "the number after @", "the number after @, 
 
 
 class _Form(NamedTuple):
-    """entry: what a partition becomes, alone or a mapping with PARTITION and AT in it; defaults: of the request."""
+    """entry: what a partition becomes, alone or a mapping with PARTITION and AT in it.
+    defaults: values of the request's other fields.
+    """
 
     entry: Any
     defaults: Body = {}

@@ -28,10 +28,14 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may. cause:
-    the answer to its set-up that stopped it. breach: what its failure, or the answer that stopped it, breaks; None too
-    where the scenario itself is wrong. noted: what differs in the set-up and does no harm. turns: (failures, runs)
-    of one that ran several times and did not always end alike."""
+    """why: it failed or was not run.
+    seconds: how long it took.
+    lawful: what differs from Kafka and may.
+    cause: the answer to its set-up that stopped it.
+    breach: what its failure, or the answer that stopped it, breaks; None too where the scenario itself is wrong.
+    noted: what differs in the set-up and does no harm.
+    turns: (failures, runs) of one that ran several times and did not always end alike.
+    """
 
     scenario: Scenario
     outcome: Status
@@ -45,12 +49,12 @@ class Result:
 
     @property
     def weight(self) -> Weight | None:
-        """Of its failure; None of what did not fail, or is wrong itself."""
+        """The weight of its failure; None when it did not fail, or when the scenario itself is wrong."""
         return self.breach.weight if self.outcome is Status.FAILED and self.breach else None
 
     def fails(self, on: Weight) -> bool:
-        """Whether it fails a run that is to fail on this weight and heavier ones. What was not reached might have
-        broken the heaviest that its scenario is about."""
+        """Whether it fails a run that fails on this weight and heavier ones. A scenario that was not reached counts
+        with the heaviest weight that it is about."""
         if self.outcome is Status.NOT_REACHED:
             return self.scenario.heaviest.at_least(on)
         return self.outcome is Status.FAILED and (self.breach is None or self.breach.weight.at_least(on))
@@ -58,7 +62,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many scenarios pass of those that were asked, when they are held against this release."""
+    """How many of the scenarios pass that were run, compared with this release."""
 
     expectation: str
     passed: int
@@ -70,8 +74,14 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All results of a run. broker: its address; expectation: what it was held against; started: ISO 8601;
-    seconds: how long all of it took; fits: releases, the one that fits best first, where that was looked for."""
+    """All results of a run.
+
+    broker: its address.
+    expectation: what it was held against.
+    started: ISO 8601.
+    seconds: how long all of it took.
+    fits: releases, the one that fits best first, where that was looked for.
+    """
 
     broker: str
     expectation: str

@@ -105,7 +105,7 @@ def _transactional_id(body: Mapping[str, Any]) -> Any:
 
 
 def transactional_ids(body: Mapping[str, Any]) -> list[str]:
-    """Those that a request is about."""
+    """The transactional ids that a request names."""
     batched = [transaction.get("transactionalId") for transaction in body.get("transactions") or ()]
     alone = body.get("transactionalId") or body.get("v3AndBelowTransactionalId")
     return [str(name) for name in (*(body.get("transactionalIds") or ()), *batched, alone) if name]

@@ -62,9 +62,14 @@ _SILENCE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """timeout: seconds a response may take; patience: seconds a retried or polled step may; keep_going: after a
-    mismatch go on and report all of them; verbose: print every response; keep_topics: don't delete them; expectation:
-    what the broker is held against; restart: restarts the broker, and returns once that is under way."""
+    """timeout: seconds a response may take.
+    patience: seconds a retried or polled step may.
+    keep_going: after a mismatch go on and report all of them.
+    verbose: print every response.
+    keep_topics: don't delete them.
+    expectation: what the broker is held against.
+    restart: restarts the broker, and returns once that is under way.
+    """
 
     timeout: float = 10.0
     patience: float = 30.0
@@ -162,7 +167,7 @@ class ScenarioRun:
         return self._verdict()
 
     def _verdict(self) -> str | None:
-        """The heaviest difference, with `keep_going` all of them. What is wrong with the scenario goes before."""
+        """The heaviest difference, with `keep_going` all of them. A mistake in the scenario itself comes first."""
         if not self._mismatches:
             return None
         wrong = [text for text, breach in self._mismatches if breach is None]
@@ -378,7 +383,7 @@ class ScenarioRun:
         again = _TRANSIENT if retry is True else frozenset(retry)
         until = step.get("until") or {}
         settles = False
-        if self._unseen:  # what nobody waited for may still be under way
+        if self._unseen:  # a request whose answer was not awaited may still be under way
             expected = dict(step.expected(self.options.expectation))
             again |= {_WAIT} - {*map(str, expected.values())}
             if step.api in _READS and not until:
@@ -404,8 +409,10 @@ class ScenarioRun:
             self.cluster.pause(step.get("every", _POLL_SECONDS))
 
     def _late(self, step: Step, begun: float, answer: Iterable[str]) -> bool:
-        """Whether a step is asked no more, because of the time since it `begun`. answer: what is wrong with the last
-        one."""
+        """Whether a step is asked no more, because of the time since it `begun`.
+
+        answer: what is wrong with the last one.
+        """
         waited, way = time.monotonic() - begun, (step.api, frozenset(answer))
         if "within" in step.options:  # a time that the scenario is about
             return waited > float(step.get("within"))

@@ -53,7 +53,7 @@ RELEASE_EXPECTATIONS = tuple(f"{_ANY_RELEASE}-{name}" for name in reversed(list(
 """Apache Kafka's releases, the newest first."""
 KAFKA, KIP = RELEASE_EXPECTATIONS[0], "kip"
 EXPECTATIONS = (*RELEASE_EXPECTATIONS, KIP)
-"""What a broker can be held against: what a release of Apache Kafka answered, or what the KIPs say."""
+"""What a broker can be compared with: what a release of Apache Kafka answered, or what the KIPs say."""
 
 _ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {
     "expect": (dict,),
@@ -124,9 +124,12 @@ _RESERVED = _MATCHERS | {"clock", "v", "neighbour", *NEIGHBOUR_TOPICS, *NEIGHBOU
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step. `kind` is the option that names it; `api` and `version` are of its `call`, `ANY_VERSION` for ``$v``.
-    `set_up`: it brings the broker to where the scenario's subject begins. `breach`: what every difference in its answer
-    breaks, where the scenario says so. `dispensable`: it only looks at a transaction's state, which the scenario can do
-    without where the broker does not tell it."""
+
+    set_up: it brings the broker to where the scenario's subject begins.
+    breach: what every difference in its answer breaks, where the scenario says so.
+    dispensable: it only looks at a transaction's state, which the scenario can do without where the broker does not
+        tell it.
+    """
 
     kind: str
     options: Mapping[str, Any]
@@ -167,8 +170,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named sequence of requests and what is to come back. `topics`: variable → (partitions, configs). `before` and
-    `after`: the steps of a neighbour, around its own."""
+    """A named sequence of requests and what is to come back.
+
+    topics: variable → (partitions, configs).
+    before, after: the steps of a neighbour, around its own.
+    """
 
     file: str
     name: str

@@ -23,8 +23,11 @@ from .traces import Traces
 
 
 class Session:
-    """options: of every scenario. have: what the broker is said to have. jobs: scenarios at once. starting: makes what
-    brings a dead broker back, of a token for its names."""
+    """options: those that every scenario runs with.
+    have: what the broker is said to have.
+    jobs: scenarios at once.
+    starting: makes what brings a dead broker back, of a token for its names.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Session:
         self._traces = Traces(cluster, f"mb-{self._token}")
 
     def outcomes(self, scenarios: Sequence[Scenario], expectation: str) -> Generator[Result, None, None]:
-        """Run them, held against `expectation`."""
+        """Run them and compare with `expectation`."""
         options, write = replace(self._options, expectation=expectation), partial(say, flush=True)
         runs = [
             ScenarioRun(

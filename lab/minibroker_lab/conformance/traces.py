@@ -46,8 +46,10 @@ class Traces:
             self._others = set(_FIXED)  # who knows whose they are
 
     def remove(self, cluster: ClusterUnderTest, unended: Iterable[str] = ()) -> list[str]:
-        """End, then delete, what there is of the run, and say what stays, a line a kind. unended: transactional ids
-        whose transactions are known to be open; where the broker lists transactions, they are those it lists.
+        """End, then delete, what there is of the run, and say what stays, a line a kind.
+
+        unended: transactional ids whose transactions are known to be open; where the broker lists transactions, they
+            are those it lists.
 
         Groups come after the transactions: an offset commit that arrives late would make its group again, and the end
         of its transaction fences it.
@@ -156,7 +158,7 @@ def _own_groups(cluster: ClusterUnderTest, wanted: Callable[[str], bool]) -> lis
 
 
 def _groups(cluster: ClusterUnderTest, address: Address) -> list[str]:
-    """Those that this broker coordinates. Raises _Busy while it cannot tell."""
+    """The groups that this broker coordinates. Raises _Busy while it cannot list them."""
     if not cluster.serves(m.ListGroupsRequest):
         return []
     answer = cluster.ask_at_most(address, m.ListGroupsRequest(), m.ListGroupsResponse, 2)

@@ -2,8 +2,9 @@
 
 The weight of an error code follows from the client's reaction to it. Kafka's exception classes say that: retriable,
 abortable, recoverable by the application (KIP-1050), and the rest. Within a class codes may be mixed up without harm;
-another class makes the client act otherwise. A success in place of a refusal lets somebody write who must not, or is no
-matter, by API and code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before all
+another class makes the client act otherwise. A success in place of a refusal lets a fenced client write, or is
+harmless, by API and code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before
+all
 of this.
 """
 
@@ -24,9 +25,14 @@ from .weight import CODE, DETAIL, RECOVERY, Breach, Weight, heaviest
 
 
 class Difference(NamedTuple):
-    """A field that is not as expected, with both values at `path`. api: of the request; request: its fields as the
-    scenario has them; response: all of it. repeated: a Produce that was sent before. written: the transactional id
-    wrote something that its client has not ended."""
+    """A field that is not as expected, with both values at `path`.
+
+    api: name of the request's API.
+    request: its fields as the scenario has them.
+    response: all of it.
+    repeated: a Produce that was sent before.
+    written: the transactional id wrote something that its client has not ended.
+    """
 
     api: str
     path: str
@@ -217,7 +223,8 @@ def weigh(difference: Difference) -> Breach:
 
 
 def weigh_answer(differences: Sequence[Difference]) -> list[Breach]:
-    """Of all differences of one answer. Beside another code everything but records is its consequence."""
+    """What each difference of one answer breaks. When the error code differs, every other difference but one of records
+    follows from it."""
     other_code = any(_is_code(difference.path) for difference in differences)
     return [
         DETAIL

@@ -21,7 +21,10 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts of records, and of producers that were fenced; `exactly_once`: whether they are as they must be."""
+    """Counts of records, and of producers that were fenced.
+
+    exactly_once: whether they are as they must be.
+    """
 
     records_in: int
     records_out: int

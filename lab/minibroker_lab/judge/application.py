@@ -34,7 +34,7 @@ KeptOffset = tuple[int, str, str, int, int]
 
 
 def kept_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]) -> set[KeptOffset]:
-    """transactions: of the logs of `__consumer_offsets`, others do no harm."""
+    """transactions: those in the logs of `__consumer_offsets`; others do no harm."""
     committed: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
     for transaction in transactions:
         if transaction.outcome == COMMIT:
@@ -47,9 +47,12 @@ def kept_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Tran
 
 
 class Wire:
-    """The exchanges of a run as transactions and offsets. topic_names: by topic id as exchanges have it. unapplied:
-    numbers of exchanges that a failure kept from being applied. kept: the offsets that the log shows as committed, for
-    transactions whose end has no answer in the trace."""
+    """The exchanges of a run as transactions and offsets.
+
+    topic_names: by topic id as exchanges have it.
+    unapplied: numbers of exchanges that a failure kept from being applied.
+    kept: the offsets that the log shows as committed, for transactions whose end has no answer in the trace.
+    """
 
     def __init__(
         self,

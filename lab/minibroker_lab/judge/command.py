@@ -182,7 +182,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_upstream(arguments: argparse.Namespace) -> None:
-    """What the options of a broker of ours say goes with such a broker only."""
+    """Raises ScriptError for options of minibroker's own broker beside --upstream."""
     ours = [
         option
         for option, is_set in (
@@ -224,7 +224,7 @@ def _readers(arguments: argparse.Namespace) -> int:
 
 
 def _late(verdicts: list[Judged], outcomes: list[str]) -> int:
-    """What the preset was asked. It is the answer where no rule was broken that could be seen."""
+    """Answer the question of the preset `late`. That is the result where no rule was visibly broken."""
     answers = [(judged.run.script.name.rstrip("-0123456789"), answer(judged)) for judged in verdicts]
     say(*late_table(answers))
     said = [answered.said for _, answered in answers]

@@ -114,8 +114,12 @@ _LAST_EPOCHS: Final = 32764
 
 
 class Footprint(NamedTuple):
-    """What a client requested in a run without failures. core: APIs of the exactly-once requests that succeeded, in
-    their order; versions: the highest of each API. transactional: APIs whose requests had a transactional id."""
+    """What a client requested in a run without failures.
+
+    core: APIs of the exactly-once requests that succeeded, in their order.
+    versions: the highest of each API.
+    transactional: APIs whose requests had a transactional id.
+    """
 
     core: Sequence[str]
     versions: dict[str, int]

@@ -17,8 +17,12 @@ Exchange = dict[str, Any]
 
 
 class Produced(NamedTuple):
-    """A batch that a client sent. batch: its producer id, epoch and first sequence. base_offset: as answered, -1 when
-    the answer was an error or never came. transactional: as its header says."""
+    """A batch that a client sent.
+
+    batch: its producer id, epoch and first sequence.
+    base_offset: as answered, -1 when the answer was an error or never came.
+    transactional: as its header says.
+    """
 
     exchange: Exchange
     topic: str
@@ -30,7 +34,10 @@ class Produced(NamedTuple):
 
 
 def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
-    """Every readable batch of the Produce requests. topic_names: by topic id."""
+    """Every readable batch of the Produce requests.
+
+    topic_names: by topic id.
+    """
     rows: list[Produced] = []
     for exchange in exchanges:
         if exchange["api"] == "Produce" and exchange.get("request_frame"):

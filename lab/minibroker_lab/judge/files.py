@@ -39,7 +39,11 @@ _STYLE: Final = """
 
 
 def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, Callable[[], str]]:
-    """Kind of report → how it is made. command: as a person would type it; started: ISO 8601."""
+    """Kind of report → how it is made.
+
+    command: as a person would type it.
+    started: ISO 8601.
+    """
     return {
         "html": lambda: as_html(verdicts, command, started),
         "junit": lambda: as_junit(verdicts, started),

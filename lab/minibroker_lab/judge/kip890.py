@@ -20,7 +20,10 @@ _AFTER_MS = 1000
 
 
 class Answer(NamedTuple):
-    """said: YES, NO or UNTOLD; why: what the exchanges show; exchange: the number of the late request, 0 for none."""
+    """said: YES, NO or UNTOLD.
+    why: what the exchanges show.
+    exchange: the number of the late request, 0 for none.
+    """
 
     said: str
     why: str

@@ -10,7 +10,10 @@ from minibroker_protocol.records import Record
 
 
 class Lineage(NamedTuple):
-    """Each record of `source` makes one of `target`; key: the value that both have (`lineage_keys.HOW`)."""
+    """Each record of `source` makes one of `target`.
+
+    key: the value that both have (`lineage_keys.HOW`).
+    """
 
     source: str
     target: str

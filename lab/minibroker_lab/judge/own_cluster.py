@@ -30,7 +30,9 @@ _ENDING_MS = 16 * 60_000
 class LeftBehind:
     """What the rules need to know about a run's data besides the data.
 
-    as_of_ms: the clock of its brokers. compacted: topics that compaction may have touched. topic_names: by topic id.
+    as_of_ms: the clock of its brokers.
+    compacted: topics that compaction may have touched.
+    topic_names: by topic id.
     before: for a cluster that others use too, the end of each partition before the run; None for one of the run's own.
     """
 
@@ -59,7 +61,10 @@ class JudgedCluster(Protocol):
 
 
 class OwnCluster:
-    """Made for one run. options: of `Minibroker`."""
+    """Made for one run.
+
+    options: the options of `Minibroker`.
+    """
 
     def __init__(self, data_dir: Path, options: Mapping[str, Any]) -> None:
         self._broker = Minibroker(data_dir=str(data_dir), **options)

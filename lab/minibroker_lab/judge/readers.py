@@ -36,8 +36,11 @@ Row = tuple[int, str]
 
 
 class Topic(NamedTuple):
-    """A topic with one partition. promised: what a read_committed consumer is given, in order; others: the records of
-    aborted transactions."""
+    """A topic with one partition.
+
+    promised: what a read_committed consumer is given, in order.
+    others: the records of aborted transactions.
+    """
 
     name: str
     about: str
@@ -69,8 +72,12 @@ def _row(pair: Sequence[object]) -> Row:
 
 
 def judge_readers(command: Sequence[str], timeout: float, config: Mapping[str, object]) -> int:
-    """Run the command once for each topic and size of answers, and say what it made of it. timeout: seconds of a run.
-    Returns the exit status. Raises OSError when the command cannot be started, StartError when the broker cannot."""
+    """Run the command once for each topic and size of answers, and say what it made of it.
+
+    timeout: seconds of a run.
+
+    Returns the exit status. Raises OSError when the command cannot be started, StartError when the broker cannot.
+    """
     verdicts = []
     for name, reading in _readings(command, timeout, config):
         say(f"{name}: {reading.verdict}{': ' if reading.verdict != RIGHT else ', '}{reading.why}", flush=True)
@@ -116,7 +123,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str], printed: Path, 
 
 
 def judge_output(topic: Topic, lines: Sequence[str], status: int | None, timeout: float) -> Reading:
-    """What a command with this exit status made of a topic. lines: what it printed, ``OFFSET VALUE`` a record."""
+    """What a command with this exit status made of a topic.
+
+    lines: what it printed, ``OFFSET VALUE`` a record.
+    """
     matches = [_LINE.fullmatch(line) for line in lines]
     rows = [(int(match[1]), match[2]) for match in matches if match is not None]
     wrong = _first_wrong(topic, rows)

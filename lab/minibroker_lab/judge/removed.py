@@ -26,8 +26,10 @@ def removed_records(
     transactions: Iterable[Transaction],
     compacted: Collection[str],
 ) -> list[Stored]:
-    """The records that were acknowledged and removed lawfully since, as they lay in the log. compacted: the topics that
-    compaction may have touched."""
+    """The records that were acknowledged and removed lawfully since, as they lay in the log.
+
+    compacted: the topics that compaction may have touched.
+    """
     deleted = _deletions(exchanges)
     offsets = {(record.topic, record.partition, record.record.offset) for record in stored}
     outcomes = _Outcomes(transactions, exchanges)

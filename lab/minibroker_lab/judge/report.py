@@ -22,8 +22,11 @@ _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "
 
 
 class Judged(NamedTuple):
-    """A run and the promises it broke, the first one in front. any_status: the command may end with any status.
-    noticed: what breaks none, and is seldom meant."""
+    """A run and the promises it broke, the first one in front.
+
+    any_status: the command may end with any status.
+    noticed: what breaks none, and is seldom meant.
+    """
 
     run: JudgedRun
     broken: Sequence[BrokenPromise]

@@ -30,9 +30,14 @@ RESTARTS = "MINIBROKER_RESTARTS"
 
 @dataclass(slots=True)
 class JudgedRun:
-    """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
-    kept. moved: when the script had time pass for the brokers, and how much, in ms. restarts: how often the script
-    killed the command and started it again. misfit: why the script cannot act here, so that nothing was run."""
+    """What happened.
+
+    status: the command's exit status, None when it had to be ended.
+    lost: exchanges that came too fast to be kept.
+    moved: when the script had time pass for the brokers, and how much, in ms.
+    restarts: how often the script killed the command and started it again.
+    misfit: why the script cannot act here, so that nothing was run.
+    """
 
     script: Script
     status: int | None = None

@@ -35,9 +35,14 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request. until, times: what it
-    is held for. restart: the command is killed and started again while the rule holds a request, then given up.
-    None of them: it is not let go."""
+    """A rule as JSON has it.
+
+    advance_ms: how far the clock moves while the rule holds a request.
+    until, times: what it is held for.
+    restart: the command is killed and started again while the rule holds a request, then given up.
+
+    Without any of these the request is never released.
+    """
 
     rule: Mapping[str, Any]
     advance_ms: int = 0
@@ -55,7 +60,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is done to a broker while a client works with it. brokers: how many it needs."""
+    """What is done to a broker while a client works with it.
+
+    brokers: how many it needs.
+    """
 
     name: str
     about: str

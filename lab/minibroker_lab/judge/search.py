@@ -23,8 +23,15 @@ Try = Callable[[Script], Judged]
 
 @dataclass(slots=True)
 class Found:
-    """A way to break a rule. name: of the script that was drawn; script: the smallest so far; judged: its verdict.
-    times: how many drawn scripts contain it. In `broken` of `runs` further runs it broke the rule again."""
+    """A way to break a rule.
+
+    name: of the script that was drawn.
+    script: the smallest so far.
+    judged: its verdict.
+    times: how many drawn scripts contain it.
+
+    In `broken` of `runs` further runs it broke the rule again.
+    """
 
     name: str
     rule: str
@@ -37,8 +44,11 @@ class Found:
 
 @dataclass(slots=True)
 class Search:
-    """try_out: runs a script. repeat: runs of each smaller script at most, until one breaks the rule. over: whether the
-    time is up. directory: where scripts are written."""
+    """try_out: runs a script.
+    repeat: runs of each smaller script at most, until one breaks the rule.
+    over: whether the time is up.
+    directory: where scripts are written.
+    """
 
     try_out: Try
     repeat: int

@@ -13,8 +13,11 @@ from minibroker_storage.log_scan import scan
 
 
 class Stored(NamedTuple):
-    """A record in a log. batch: the producer id, epoch and first sequence of its batch. committed: a read_committed
-    reader is given it."""
+    """A record in a log.
+
+    batch: the producer id, epoch and first sequence of its batch.
+    committed: a read_committed reader is given it.
+    """
 
     topic: str
     partition: int
@@ -35,8 +38,10 @@ def content_of(record: Record) -> tuple[object, ...]:
 
 
 def read_stored(disk: Disk, transactions: Iterable[Transaction]) -> list[Stored]:
-    """The records of all topics but the coordinators', in the order of their offsets. transactions: as `judge_log`
-    found them."""
+    """The records of all topics but the coordinators', in the order of their offsets.
+
+    transactions: as `judge_log` found them.
+    """
     ended: dict[tuple[Log, int], list[Transaction]] = {}
     for transaction in transactions:
         log = Log("", transaction.log.topic, transaction.log.partition)

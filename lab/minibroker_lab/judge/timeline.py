@@ -48,7 +48,10 @@ def ticks(length: int) -> list[int]:
 
 
 def timeline(run: JudgedRun, first: Exchange | None) -> str:
-    """HTML of a time axis with every exchange. first: the first violating one, which is marked."""
+    """HTML of a time axis with every exchange.
+
+    first: the first violating one, which is marked.
+    """
     exchanges = run.exchanges
     if not exchanges:
         return ""

@@ -34,10 +34,15 @@ _CONFIG = {
 
 
 class Task(NamedTuple):
-    """What is judged. timeout, start: as `run_command` has them. broker: options of `Minibroker`, its settings apart in
-    config. history: the file that the command must write, None: it may write one. any_status: the command
-    may end with any status. upstream: addresses of brokers to run it against, through a proxy, in place of one of our
-    own; command_config: file with the properties of a client, for those."""
+    """What is judged.
+
+    timeout, start: as `run_command` has them.
+    broker: options of `Minibroker`, its settings apart in config.
+    history: the file that the command must write, None: it may write one.
+    any_status: the command may end with any status.
+    upstream: addresses of brokers to run it against, through a proxy, in place of one of our own.
+    command_config: file with the properties of a client, for those.
+    """
 
     command: Sequence[str]
     timeout: float

@@ -1,4 +1,4 @@
-"""A judged command in front of somebody else's cluster: failures act in a proxy, and what was written is read back.
+"""A judged command that works with an existing cluster: failures act in a proxy, and what was written is read back.
 
 The brokers' clock and state belong to others, so a script that needs them does not apply. Time passes really. What the
 topics of the run and the coordinators' topics got during the run becomes a data directory, for the rules of the audit.
@@ -47,9 +47,16 @@ Places = dict[tuple[str, int], int]
 
 
 class Upstream:
-    """Made for one run. servers: of the cluster; command_config: file with the properties of a client. topics: created
-    where they are not there, refused with fewer partitions. whole_topics: read from their start, not only what the run
-    wrote. longest: seconds that a script may have pass. Raises ConfigError."""
+    """Made for one run.
+
+    servers: the cluster's bootstrap servers.
+    command_config: file with the properties of a client.
+    topics: created where they are not there, refused with fewer partitions.
+    whole_topics: read from their start, not only what the run wrote.
+    longest: seconds that a script may have pass.
+
+    Raises ConfigError.
+    """
 
     def __init__(
         self,
@@ -130,7 +137,8 @@ class Upstream:
         return (named | set(self._topics) | set(self._whole_topics)) & there
 
     def _wait_for_markers(self, topics: Collection[str]) -> None:
-        """An EndTxn is answered before its markers are written. What a killed command left open stays so."""
+        """An EndTxn is answered before its markers are written. A transaction that a killed command left open stays
+        open."""
         deadline = time.monotonic() + _MARKERS_SECONDS
         for (topic, partition), end in self._client.ends().items():
             if topic not in topics:

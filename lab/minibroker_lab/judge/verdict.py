@@ -45,11 +45,17 @@ EXACTLY_ONCE = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsTo
 
 
 class Evidence(NamedTuple):
-    """All that a run left behind. as_of_ms: the broker clock at its end.
-    complete: no exchange was lost. compacted: the topics that compaction may have touched. topic_names:
-    by topic id as exchanges have it. unapplied: numbers of exchanges that a failure kept from being applied. before: of
-    a cluster that others use too, where what was written during the run begins in each partition; None: all was.
-    gave_up: the command ended by itself, with an error: started again it would read what has no committed offset."""
+    """All that a run left behind.
+
+    as_of_ms: the broker clock at its end.
+    complete: no exchange was lost.
+    compacted: the topics that compaction may have touched.
+    topic_names: by topic id as exchanges have it.
+    unapplied: numbers of exchanges that a failure kept from being applied.
+    before: in a cluster that others use too, the offset in each partition at which the run's records begin; None: all
+        records are the run's.
+    gave_up: the command ended by itself, with an error: started again it would read what has no committed offset.
+    """
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -73,8 +79,9 @@ class BrokenPromise(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """broken: the one whose exchange came first leads. noticed: what is lawful and seldom meant, such as offsets of a
-    group that went back."""
+    """broken: the one whose exchange came first leads.
+    noticed: what is lawful and seldom meant, such as offsets of a group that went back.
+    """
 
     broken: list[BrokenPromise]
     noticed: list[Finding]
@@ -192,6 +199,7 @@ def judge_wire(
 
     `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record is read more
     often than it was sent, where sending it again after an answer that was lost or an error does not count.
+
     removed: acknowledged records that the broker removed lawfully.
     complete: every Produce there was is among them; otherwise nothing can be said of how often a record was sent.
     """
@@ -262,7 +270,7 @@ def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list
 
 
 def _of_the_run(findings: Sequence[Finding], evidence: Evidence, before: Starts) -> list[Finding]:
-    """Without those on what was there before the run, and on what others did meanwhile."""
+    """Without the findings about data from before the run, and about what other clients did during it."""
     ids = {(exchange["request"] or {}).get("transactional_id") for exchange in evidence.exchanges}
     producers = {(exchange["response"] or {}).get("producer_id") for exchange in evidence.exchanges}
 
@@ -281,8 +289,8 @@ def _is_earlier(row: Stored, before: Starts) -> bool:
 
 
 def _lineage(stored: Sequence[Stored], lineage: Lineage, before: Starts) -> list[Finding]:
-    """Of the input that was written during the run. Who reads the rest, and when, is not known: each such record may
-    make one of the run's output."""
+    """The rules of lineage for the input that was written during the run. It is not known who reads older input, and
+    when: each such record may make one of the run's output."""
     inputs: dict[str, list[RecordPosition]] = defaultdict(list)
     outputs: dict[str, list[RecordPosition]] = defaultdict(list)
     earlier: Counter[str] = Counter()

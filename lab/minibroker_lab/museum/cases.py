@@ -41,7 +41,10 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The rule was broken in `broken` of `runs` runs of this version. failures: False when nothing was made to fail."""
+    """The rule was broken in `broken` of `runs` runs of this version.
+
+    failures: False when nothing was made to fail.
+    """
 
     version: str
     runs: int
@@ -57,13 +60,21 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A bug. happens: to a user. thread: ``owner/repository#number``. client: a name of `clients.LIBRARIES`, or a
-    Python package. affected, fixed: versions, in words; fixed is empty for what is open upstream. bad, good: versions
-    to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
-    ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: steps for
-    the program that the client's cases share, and options of the client. failures: a script, relative to the folder.
-    lineage: ``IN=OUT``, as `minibroker judge` has it. broker: other options of `Minibroker`, such as as_version.
-    timeout: seconds that the program may take from its first request on."""
+    """A bug.
+
+    happens: to a user.
+    thread: ``owner/repository#number``.
+    client: a name of `clients.LIBRARIES`, or a Python package.
+    affected, fixed: versions, in words; fixed is empty for what is open upstream.
+    bad, good: versions to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this
+        release; without good ones the rule is to hold when nothing fails.
+    rule: the one of the judge's that is broken.
+    plan, settings: steps for the program that the client's cases share, and options of the client.
+    failures: a script, relative to the folder.
+    lineage: ``IN=OUT``, as `minibroker judge` has it.
+    broker: other options of `Minibroker`, such as as_version.
+    timeout: seconds that the program may take from its first request on.
+    """
 
     about: str
     happens: str
@@ -196,7 +207,12 @@ def chosen(cases: list[Case], name: str) -> Case:
 
 
 def by_name(what: str, entries: Mapping[str, T], name: str) -> T:
-    """The entry of this name. what: it is, for the error. Raises CaseError."""
+    """The entry of this name.
+
+    what: it is, for the error.
+
+    Raises CaseError.
+    """
     if name in entries:
         return entries[name]
     others = f"; there are {', '.join(entries)}"

@@ -30,8 +30,9 @@ class ClientError(ValueError):
 
 
 class Library(NamedTuple):
-    """package: its name in the registry of its kind. programs: files of museum/programs that do the steps of a plan
-    with it, the one that is started in front."""
+    """package: its name in the registry of its kind.
+    programs: files of museum/programs that do the steps of a plan with it, the one that is started in front.
+    """
 
     kind: str
     package: str
@@ -103,7 +104,9 @@ def installed(name: str, version: str) -> Path:
 
 @contextmanager
 def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
-    """The command that runs a program on this version of a client. sources: the file that is started in front.
+    """The command that runs a program on this version of a client.
+
+    sources: the file that is started in front.
 
     Raises ClientError.
     """

@@ -23,8 +23,11 @@ _STYLE: Final = """
 
 
 class Table(NamedTuple):
-    """What was measured with one client. columns: its versions in ascending order, `calm` behind the one that ran
-    without failures. rows: each case with its rates by column."""
+    """What was measured with one client.
+
+    columns: its versions in ascending order, `calm` behind the one that ran without failures.
+    rows: each case with its rates by column.
+    """
 
     client: str
     columns: tuple[str, ...]

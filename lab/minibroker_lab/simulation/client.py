@@ -101,7 +101,10 @@ class Client:
         self.tell("client died", "dies")
 
     def served_late(self, request: Request, moment: Hashable) -> None:
-        """A broker begins to serve a request that this client gave up; `moment`: the client's step when it sent it."""
+        """A broker begins to serve a request that this client gave up.
+
+        moment: the client's step when it sent it.
+        """
         name = type(request).__name__.removesuffix("Request")
         self.history.evidence.late[self.name, name].append(self.history.elapsed_ms())
         self.tell(f"late {name}", f"its {name}, given up before, arrives only now")
@@ -180,7 +183,9 @@ class Client:
         response: type[R],
         code: Callable[[Any], int] = attrgetter("error_code"),
     ) -> tuple[R, bool]:
-        """Ask the coordinator until it answers with a code that is not to be retried. code: finds it.
+        """Ask the coordinator until it answers with a code that is not to be retried.
+
+        code: finds it.
 
         Returns the answer, and whether an earlier attempt may have been served too.
         """

@@ -28,7 +28,11 @@ class Record:
 
 @dataclass
 class History:
-    """Filled while the world runs. elapsed_ms: the world's current time. evidence: the facts that known holes need."""
+    """Filled while the world runs.
+
+    elapsed_ms: the world's current time.
+    evidence: the facts that known holes need.
+    """
 
     elapsed_ms: Callable[[], float]
     telling: bool = False
@@ -53,7 +57,10 @@ class History:
         return made
 
     def report(self, rule: str, topic: str, partition: int, message: str, facts: frozenset[str] = frozenset()) -> None:
-        """A finding that the rows do not show; `facts`: the circumstances at that time (`evidence.Fact`)."""
+        """A finding that the rows do not show.
+
+        facts: the circumstances at that time (`evidence.Fact`).
+        """
         self.findings.append(finding(rule, Log("", topic, partition), message))
         self.evidence.facts[message] = self.evidence.facts.get(message, facts) & facts
         self.tell(f"found: {rule}", f"FOUND {rule}: {message}")

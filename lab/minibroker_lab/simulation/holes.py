@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """`explains(finding, world)`: whether the hole is what the finding shows. source: where it is described."""
+    """`explains(finding, world)`: whether the hole is what the finding shows.
+
+    source: where it is described.
+    """
 
     name: str
     source: str

@@ -20,7 +20,10 @@ from minibroker_protocol.headers import decode_response, encode_request
 
 
 class Disconnected(Exception):
-    """The connection broke before the answer came. `sent`: the broker may have served the request."""
+    """The connection broke before the answer came.
+
+    sent: the broker may have served the request.
+    """
 
     def __init__(self, sent: bool) -> None:
         super().__init__("disconnected")
@@ -50,8 +53,10 @@ class Reasons:
 
 
 class Links:
-    """One client's connections to brokers. `dispatcher`: the node's current dispatcher, with a number that changes at
-    each start."""
+    """One client's connections to brokers.
+
+    dispatcher: the node's current dispatcher, with a number that changes at each start.
+    """
 
     def __init__(
         self,

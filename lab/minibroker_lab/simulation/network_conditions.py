@@ -20,7 +20,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Chances:
-    """Of one message each; the rest is delivered. Delays in ms."""
+    """The chance that a message meets each fate; any other message is delivered. Delays in ms."""
 
     lost: float = 0.0
     mute: float = 0.0

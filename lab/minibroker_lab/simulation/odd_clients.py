@@ -53,7 +53,7 @@ class Janitor(Reader):
             )
 
     def deleted(self, starts: dict[tuple[str, int], int]) -> list[Seen]:
-        """What it saw below these log starts."""
+        """The records that it saw below these log start offsets."""
         return [seen for seen in self.seen if seen.offset < starts.get((seen.topic, seen.partition), 0)]
 
 

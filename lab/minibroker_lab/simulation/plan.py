@@ -17,14 +17,19 @@ Ends = Literal["process", "machine"]
 class Plan:
     """Drawn from the seed alone. Times are virtual ms; chances are of one message, transaction or second.
 
-    client_version: the transaction.version that clients speak for. synced: brokers acknowledge what was synced, so a
-    lone broker may lose its machine. producers, transactional, copiers, readers: how many there are of each client.
-    replicas: of the topics written to. hasty: that a batch is given up when it fails. Per second: disk, a disk that
-    fails; unclean, elections of replicas that are out of sync; reassign, replicas that move; absent, a controller that
-    is unreachable; delete_records, such requests. churn: that a member of the group leaves for a moment. careless:
-    clients that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic
-    protocol. turns: that coordinators perform the effects of their decisions in a later turn of the loop, as a broker
-    does, and not at once.
+    client_version: the transaction.version that clients speak for.
+    synced: brokers acknowledge what was synced, so a lone broker may lose its machine.
+    producers, transactional, copiers, readers: how many there are of each client.
+    replicas: replication factor of the topics written to.
+    hasty: that a batch is given up when it fails.
+    churn: that a member of the group leaves for a moment.
+    careless: clients that write transactional batches without a producer id.
+    consumer_groups: KIP-848 instead of the classic protocol.
+    turns: that coordinators perform the effects of their decisions in a later turn of the loop, as a broker does, and
+        not at once.
+
+    Per second: disk, a disk that fails; unclean, elections of replicas that are out of sync; reassign, replicas that
+    move; absent, a controller that is unreachable; delete_records, such requests.
     """
 
     seed: int

@@ -28,7 +28,10 @@ _PATIENCE = 25
 
 
 class Abortable(Exception):
-    """The transaction cannot be committed. `bump`: the producer needs another epoch before the next one."""
+    """The transaction cannot be committed.
+
+    bump: the producer needs another epoch before the next one.
+    """
 
     def __init__(self, code: ErrorCode, *, bump: bool) -> None:
         super().__init__(code.name)
@@ -70,7 +73,10 @@ VERSIONS = {0: Versions(9, 4, 2, 2, 2, 3), 1: Versions(11, 5, 3, 4, 4, 4), 2: Ve
 
 
 class Producer(Client):
-    """Idempotent without a transactional id. `places`: the partitions it writes to."""
+    """Idempotent without a transactional id.
+
+    places: the partitions it writes to.
+    """
 
     def __init__(
         self,
@@ -208,8 +214,10 @@ class Producer(Client):
         batch: Batch | None = None,
         behind: bool = False,
     ) -> None:
-        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served. `behind`: the
-        broker may not know what the controller decided."""
+        """late: its transaction may have timed out.
+        again: an earlier attempt may have been served.
+        behind: the broker may not know what the controller decided.
+        """
         reason = self.why(code) if batch is None else batch.reason
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):

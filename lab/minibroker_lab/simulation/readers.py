@@ -21,12 +21,15 @@ _SHOWN = 6
 
 
 class Reader(Client):
-    """Reads `places` from their beginning. `positions`: the next offset of each."""
+    """Reads `places` from their beginning.
+
+    positions: the next offset of each.
+    """
 
     def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random)
         self.positions = dict.fromkeys(places, 0)
-        #: Where a log began when this reader had to begin there.
+        #: Log start offset of each partition in which this reader had to start over.
         self.starts: dict[TopicPartition, int] = {}
         self.stable: dict[TopicPartition, int] = {}
         self.seen: list[Seen] = []

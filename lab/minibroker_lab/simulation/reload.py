@@ -20,8 +20,8 @@ States = dict[Log, dict[Hashable, object]]
 
 
 def _kept(metadata: TransactionMetadata, transaction_version: int) -> TransactionMetadata:
-    """What the log can hold of it: why a transaction was aborted never, and version 0 of its message has no tagged
-    fields."""
+    """The part of the state that the log holds: never why a transaction was aborted, and in version 0 of the message no
+    tagged fields."""
     metadata = metadata._replace(timed_out=False)
     if transaction_version:
         return metadata

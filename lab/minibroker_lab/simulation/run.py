@@ -20,8 +20,10 @@ from minibroker_lab.simulation.world import Coverage, World
 class SeedResult:
     """What became of a seed.
 
-    findings: broken promises; explained: those that a known hole explains, by its name. crash: the traceback of an
-    exception that came out of the brokers' code. exchanges: of clients with brokers, as a trace has them.
+    findings: broken promises.
+    explained: those that a known hole explains, by its name.
+    crash: the traceback of an exception that came out of the brokers' code.
+    exchanges: of clients with brokers, as a trace has them.
     cpu_s: processor time, in seconds.
     """
 
@@ -50,8 +52,11 @@ def simulate(
     tracing: bool = False,
     coverage: Callable[[World], Coverage] | None = None,
 ) -> SeedResult:
-    """Run a seed and judge it. tracing: keep its exchanges; coverage: makes what counts states and events in
-    `counts`."""
+    """Run a seed and judge it.
+
+    tracing: keep its exchanges.
+    coverage: makes what counts states and events in `counts`.
+    """
     began = time.process_time()
     exchanges: list[dict[str, Any]] = []
     recorder = Recorder(kept=0) if tracing else None

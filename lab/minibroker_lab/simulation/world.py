@@ -405,7 +405,7 @@ class World:
         return before, {**after, **coordinators}
 
     def _note_files(self, *, clean: bool) -> None:
-        """What logs do not hold in the way that brokers have it in memory."""
+        """Note evidence that is in the brokers' memory and cannot be read from the logs in that form."""
         brokers, evidence = self.cluster.brokers, self.history.evidence
         evidence.deleted.update(deleted_producers(brokers, clean=clean))
         evidence.cut_inside.update(ends_inside_batches(brokers))

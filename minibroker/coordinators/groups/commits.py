@@ -105,7 +105,10 @@ def all_partitions(commit: Commit, code: ErrorCode) -> Committed:
 
 
 class OffsetDecisions:
-    """Reads groups and offsets, changes neither. simple: makes a group without members."""
+    """Reads groups and offsets, changes neither.
+
+    simple: makes a group without members.
+    """
 
     def __init__(
         self, env: Environment, groups: Mapping[str, Group], offsets: OffsetStore, simple: Callable[[str], Group]

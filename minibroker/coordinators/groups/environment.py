@@ -77,8 +77,9 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """config: read anew for each decision, so that it may be altered. clock: stamps records and ages offsets. aside:
-    does what takes long on another thread.
+    """config: read anew for each decision, so that it may be altered.
+    clock: stamps records and ages offsets.
+    aside: does what takes long on another thread.
 
     new_uuid, new_id: a random UUID as Java's and as Kafka's own class print it, for member ids.
     """

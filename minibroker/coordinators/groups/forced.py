@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """How a member may be named. instance_id: None for a dynamic member."""
+    """How a member may be named.
+
+    instance_id: None for a dynamic member.
+    """
 
     member_id: str
     client_id: str

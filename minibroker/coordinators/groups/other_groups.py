@@ -41,7 +41,7 @@ def decode_other(key_type: int, key: bytes, value: bytes | None) -> OtherRecord 
 
 @dataclass(slots=True)
 class OtherGroup:
-    """keys: of all its records, with their types."""
+    """keys: the keys of all its records, with their types."""
 
     group_id: str
     type_name: str
@@ -67,7 +67,7 @@ class OtherGroup:
 
 
 class OtherGroups:
-    """Those of one partition of `__consumer_offsets`."""
+    """The groups of other kinds in one partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
         self._groups: dict[str, OtherGroup] = {}

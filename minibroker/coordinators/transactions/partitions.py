@@ -25,7 +25,9 @@ def add_partitions(
     transaction_version: int,
     now_ms: int,
 ) -> CoordinatorResult[None]:
-    """Add `partitions`, beginning a transaction when none is running. transaction_version: the client's.
+    """Add `partitions`, beginning a transaction when none is running.
+
+    transaction_version: the client's.
 
     Raises ApiError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """

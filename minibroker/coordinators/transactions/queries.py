@@ -13,7 +13,9 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 class TransactionFilter(NamedTuple):
     """Which transactional ids ListTransactions names; an empty collection and None let everything pass.
-    matches: whether the whole id fits a pattern, or ApiError."""
+
+    matches: whether the whole id fits a pattern, or ApiError.
+    """
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()

@@ -24,7 +24,10 @@ R = TypeVar("R")
 
 
 class TransactionConfig(NamedTuple):
-    """The inputs of the coordinator. transaction_version: the finalized feature level."""
+    """The inputs of the coordinator.
+
+    transaction_version: the finalized feature level.
+    """
 
     semantics: Semantics = KAFKA
     transaction_version: int = 2

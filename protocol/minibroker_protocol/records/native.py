@@ -27,8 +27,9 @@ _MOST = (1 << 63) - 1
 def native_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: int, alike: bool = True) -> Run | None:
     """The records from number `index`, at `p`, below number `limit` that add up; None for only a few.
 
-    A run's timestamp deltas are all within low..high. alike: all or none of its records have null keys; otherwise
-    `null_keys` says it of the first one only.
+    A run's timestamp deltas are all within low..high.
+
+    alike: all or none of its records have null keys; otherwise `null_keys` says it of the first one only.
     """
     if _native is None or low > _MOST or high < -_MOST - 1:
         return None

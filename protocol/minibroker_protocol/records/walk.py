@@ -41,9 +41,9 @@ _LATEST = 1 << 63
 _FEW = 24
 """Fewer records than this are not worth looking for runs."""
 _MANY = 2048
-"""Of fewer records a look for those of one layout costs more than it saves, where there is compiled code."""
+"""With compiled code, looking for records of one layout costs more than it saves below this number of records."""
 _FEW_HEADERS = 4
-"""So many of one record are not reported: the record is."""
+"""A record with more headers than this is reported as a whole, not header by header."""
 _AFTER_RUN = 2
 _BETWEEN_TRIES = 32
 _MOST_BETWEEN_TRIES = 1024
@@ -92,8 +92,9 @@ class Walk:
 
     max_timestamp: largest record timestamp (ms, -1 none).
     consecutive: whether offset deltas are 0, 1, 2, ...
-    null_keys: indexes of records without a key (when asked for); bad_timestamps: indexes of records whose timestamp
-    is set and out of bounds, with it. ended_early: one of the two has MOST_FAULTS, and the rest was not looked at.
+    null_keys: indexes of records without a key (when asked for).
+    bad_timestamps: indexes of records whose timestamp is set and out of bounds, with it.
+    ended_early: one of the two has MOST_FAULTS, and the rest was not looked at.
     """
 
     __slots__ = ("bad_timestamps", "consecutive", "ended_early", "max_timestamp", "null_keys")

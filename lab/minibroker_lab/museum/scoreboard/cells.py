@@ -23,9 +23,12 @@ NOT_SENT: Final = "no such request"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The runs of one version under one failure. broker: `HERE`, or the name of a cluster behind the proxy. verdicts:
-    how many runs each; empty where the program sends no request that the failure is about. why: of each verdict, in one
-    line, but of runs that did not return."""
+    """The runs of one version under one failure.
+
+    broker: `HERE`, or the name of a cluster behind the proxy.
+    verdicts: how many runs each; empty where the program sends no request that the failure is about.
+    why: the reason of each verdict in one line; runs that did not return have none.
+    """
 
     framework: str
     version: str
@@ -48,7 +51,7 @@ class Cell:
 
 
 def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) -> Cell:
-    """Of the verdicts of its runs, in their order."""
+    """The cell that the verdicts of its runs make, in their order."""
     why = {verdict.said: verdict.why for verdict in reversed(verdicts) if verdict.why and verdict.said != NO_VERDICT}
     return Cell(*at, date, dict(Counter(verdict.said for verdict in verdicts).most_common()), why)
 

@@ -19,15 +19,19 @@ _MINUTE_MS: Final = 60_000
 _TIMED_OUT_MS: Final = 75_000
 """Above the default transaction.timeout.ms of clients and the ten seconds between the coordinator's checks."""
 _TRIES: Final = 30
-"""Where time passes really, a client repeats its request meanwhile, and one of these would be in time."""
+"""In real time, a client would repeat its request during the wait, and one of the repetitions would be in time."""
 _BROKERS: Final = 2
 
 Fault = dict[str, Any]
 
 
 class Failure(NamedTuple):
-    """title: of the column. about: what happens. requests: the APIs that it has a script for each. fault: of one such
-    request. brokers: how many it needs."""
+    """title: the heading of the column.
+    about: what happens.
+    requests: the APIs that it has a script for each.
+    fault: the rule that makes one such request fail.
+    brokers: how many it needs.
+    """
 
     title: str
     about: str

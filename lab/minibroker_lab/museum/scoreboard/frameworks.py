@@ -20,8 +20,12 @@ _FILE, _PROGRAM = "framework.toml", "[pP]rogram.*"
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """title: for the page. client: a name of `minibroker_lab.museum.clients`. versions: the newest first. promise: what
-    the documentation at `link` says, in our words. words: instead of runs."""
+    """title: for the page.
+    client: a name of `minibroker_lab.museum.clients`.
+    versions: the newest first.
+    promise: what the documentation at `link` says, in our words.
+    words: instead of runs.
+    """
 
     title: str
     promise: str

@@ -109,7 +109,10 @@ def transactional(exchanges: Iterable[Exchange]) -> Counter[str]:
 
 
 class Runs:
-    """The runs of one version. command: of its program."""
+    """The runs of one version.
+
+    command: the command that starts its program.
+    """
 
     def __init__(
         self, framework: Framework, version: str, command: Sequence[str], arguments: argparse.Namespace
@@ -143,7 +146,7 @@ class Runs:
         return measured
 
     def _requests(self) -> tuple[Verdict, Counter[str]]:
-        """Of a run without failures, and its transactional requests."""
+        """The verdict of a run without failures, and the transactional requests in it."""
         if self._calm is None:
             judged, topics, committed = self._judged(FAILURES["none"].scripts({})[0], "requests")
             self._calm = verdict(judged, topics, committed), transactional(judged.run.exchanges)

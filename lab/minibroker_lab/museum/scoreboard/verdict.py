@@ -16,16 +16,21 @@ _RULES: Final = {"lineage-duplicate": DOUBLED, "lineage-lost": LOST, "torn-trans
 
 
 class Verdict(NamedTuple):
-    """said: one of the six. why: in a line; empty where it held."""
+    """said: one of the six.
+    why: in a line; empty where it held.
+    """
 
     said: str
     why: str = ""
 
 
 def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int]) -> Verdict:
-    """topics: of input and output. committed: the group's offset for each partition of the input. Of the promises that
-    were broken the first one counts. An input record without output is lost once the offset is behind it; before that
-    the program had not come to it."""
+    """topics: the input topic and the output topic.
+    committed: the group's offset for each partition of the input.
+
+    Of the promises that were broken the first one counts. An input record without output is lost once the offset is
+    behind it; before that the program had not come to it.
+    """
     own = [promise for promise in judged.broken if promise.finding.log.topic in topics]
     for promise in own:
         said = _RULES.get(promise.finding.rule)

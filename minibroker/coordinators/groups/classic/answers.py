@@ -13,7 +13,9 @@ from minibroker.kernel.turns import STEPS_AT_ONCE
 
 
 class Answer(NamedTuple):
-    """parked: the request to answer, if there is one. response: creates the response when its turn comes."""
+    """parked: the request to answer, if there is one.
+    response: creates the response when its turn comes.
+    """
 
     parked: Deferred[Any] | None
     response: Callable[[], object]

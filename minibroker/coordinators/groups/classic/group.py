@@ -415,7 +415,10 @@ class ClassicGroup:
     # -- durable form ----------------------------------------------------------------------------------------------
 
     def metadata_value(self, assignments: Callable[[ClassicMember], bytes] | None = None) -> GroupMetadataValue:
-        """The group's record. assignments: by member; default: the current ones."""
+        """The group's record.
+
+        assignments: by member; default: the current ones.
+        """
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,

@@ -242,7 +242,7 @@ class ClassicMembers:
         if key in self._awaited:
             return
         self._awaited.add(key)
-        # In any epoch: whoever else moves the group on, the member still has to come.
+        # In any epoch: whichever member moves the group on, this one still has to rejoin.
         over = self._heartbeat.removal_when_over(key, None)
 
         def fire() -> CoordinatorResult[None]:

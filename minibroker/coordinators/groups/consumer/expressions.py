@@ -50,7 +50,10 @@ class _Wanted:
 
 
 class Expressions:
-    """Decides when a group's expressions are matched, and does it. find: the group as it is by then."""
+    """Decides when a group's expressions are matched, and does it.
+
+    find: the group as it is by then.
+    """
 
     def __init__(self, env: Environment, find: Callable[[str], ConsumerGroup | None]) -> None:
         self._env = env
@@ -110,7 +113,7 @@ class Expressions:
     def _matched(
         self, wanted: _Wanted, group: ConsumerGroup, version: int, done: Deferred[list[CoordinatorRecord]]
     ) -> None:
-        """What another thread found counts, unless the group has changed since."""
+        """Use the topics that another thread has matched, unless the group has changed in the meantime."""
 
         def take() -> CoordinatorResult[None]:
             if self._find(wanted.group_id) is not group or group.version != version:

@@ -43,9 +43,10 @@ class Resolved:
 class ConsumerGroup:
     """group_epoch counts changes of members, subscriptions and topics; target_epoch is the epoch the targets are for.
 
-    owners: the member that owns a partition or has still to give it up. expression_uses: how many members subscribe by
-    an expression; an expression without subscribers is not in it.
-    seen_image (volatile): the metadata that the group epoch was last checked against. version: records applied.
+    owners: the member that owns a partition or has still to give it up.
+    expression_uses: how many members subscribe by an expression; an expression without subscribers is not in it.
+        seen_image (volatile): the metadata that the group epoch was last checked against.
+    version: records applied.
     """
 
     type_name = "consumer"
