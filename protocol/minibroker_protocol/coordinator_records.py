@@ -19,12 +19,6 @@ class EndTxnMarker(Data, versions="0"):
     coordinator_epoch: int32
 
 
-class ControlRecordTypeSchema(Data, versions="0"):
-    """The key of a control record: 0 abort, 1 commit."""
-
-    type: int16
-
-
 class ConsumerProtocolSubscription(Data, versions="0-3"):
     """What a classic consumer tells the leader of its group."""
 
@@ -111,14 +105,6 @@ class LegacyOffsetCommitKey(Data, record_type=0, versions="0"):
     group: string
     topic: string
     partition: int32
-
-
-class LegacyOffsetCommitValue(Data, record_type=0, versions="0"):
-    """An offset, in the oldest form."""
-
-    offset: int64
-    metadata: string
-    commit_timestamp: int64
 
 
 class OffsetCommitKey(Data, record_type=1, versions="0"):

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 ERROR = "error"
 NOTICE = "notice"
 
-ABORT_INDEX = "abort-index"
 CHECKPOINT = "checkpoint"
-CHECKSUM = "checksum"
 DATA_DIRECTORY = "data-directory"
-EPOCH_CHECKPOINT = "epoch-checkpoint"
 LOST_DATA = "lost-data"
-OFFSET_HOLE = "offset-hole"
 OFFSET_INDEX = "offset-index"
 PRODUCER_SNAPSHOT = "producer-snapshot"
-RECORD_COUNT = "record-count"
 TIME_INDEX = "time-index"
 TOPIC_ID = "topic-id"
-TORN_BATCH = "torn-batch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import pytest
 from minibroker_protocol import coordinator_records
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
-    ControlRecordTypeSchema,
     EndTxnMarker,
     GroupMetadataKey,
     LegacyOffsetCommitKey,
@@ -131,7 +130,6 @@ SAMPLES = {
         "0000026302680202740000000bb800 00",
     ),
     "marker": (EndTxnMarker(coordinator_epoch=7), 0, "00000007"),
-    "marker key": (ControlRecordTypeSchema(type=1), 0, "0001"),
 }
 
 
