@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from minibroker.client.connection import servers
@@ -164,10 +165,12 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(exc, UNUSABLE, _COMMAND)
     results: list[Result] = [*done.values()]
     fits: list[Fit] = []
+    places = {scenario.name: place for place, scenario in enumerate(scenarios)}
 
     def verdict() -> Verdict:
         seconds = time.monotonic() - begun
-        return Verdict(arguments.bootstrap, held, started, merged(results), seconds, fits)
+        ordered = sorted(merged(results), key=lambda result: places[result.scenario.name])
+        return Verdict(arguments.bootstrap, held, started, ordered, seconds, fits)
 
     def keep(outcomes: Iterable[Result]) -> Iterator[Result]:
         """Before they are printed: an interrupt in between loses none that was seen."""
@@ -191,6 +194,11 @@ def run(arguments: argparse.Namespace) -> int:
         unwritten = exc
     finally:
         with uninterrupted():  # a signal that comes now waits: the run must end what it began on the broker
+            late = [result for result in session.undelivered if not any(result is kept for kept in results)]
+            results += late
+            if len(results) < len(done) + len(remaining):  # stdout may have no reader any more
+                printed = partial(_lines, times=arguments.times, quiet=arguments.quiet)
+                say(*chain.from_iterable(map(printed, late)), f"until then {verdict().summary()}", to=sys.stderr)
             try:
                 written = reports.write()
             except OSError as exc:
@@ -332,26 +340,31 @@ def _printed(results: Iterable[Result], total: int, *, times: bool, quiet: bool)
     """Print each result as it comes, and on a terminal how far the run is."""
     progress = None if quiet else ProgressLine(sys.stderr)
     for number, result in enumerate(results, 1):
-        seconds = f"  [{result.seconds:.1f}s]" if times else ""
-        name, why = result.scenario.name, result.why
-        match result.outcome:
-            case Status.FAILED:
-                weight = f" [{result.weight.value}]" if result.weight else ""
-                lines = f"FAIL {name}{weight}: {why}{seconds}".split("\n")  # one a mismatch
-            case Status.PASSED:
-                lines = [
-                    f"ok {name}{seconds}",
-                    *(f"     lawful: {text}" for text in result.lawful),
-                    *(f"     noted: {text}" for text in result.noted),
-                ]
-            case other:
-                lines = [f"{other.value} {name} ({why})"]
         if progress:
             progress.clear()
-        if not quiet or result.outcome in (Status.FAILED, Status.NOT_REACHED, Status.NOT_RUN):
-            say(*lines, flush=True)
+        say(*_lines(result, times=times, quiet=quiet), flush=True)
         if progress:
             progress.say(f"{number}/{total} ")
         yield result
     if progress:
         progress.clear()
+
+
+def _lines(result: Result, *, times: bool, quiet: bool) -> list[str]:
+    """What is printed of a result. quiet: nothing of what passed, was skipped or is not applicable."""
+    if quiet and result.outcome not in (Status.FAILED, Status.NOT_REACHED, Status.NOT_RUN):
+        return []
+    seconds = f"  [{result.seconds:.1f}s]" if times else ""
+    name, why = result.scenario.name, result.why
+    match result.outcome:
+        case Status.FAILED:
+            weight = f" [{result.weight.value}]" if result.weight else ""
+            return f"FAIL {name}{weight}: {why}{seconds}".split("\n")  # one a mismatch
+        case Status.PASSED:
+            return [
+                f"ok {name}{seconds}",
+                *(f"     lawful: {text}" for text in result.lawful),
+                *(f"     noted: {text}" for text in result.noted),
+            ]
+        case other:
+            return [f"{other.value} {name} ({why})"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from .failure import ScenarioFailed
 from .order import Phase, phase
@@ -21,10 +21,15 @@ _ASKED_NOTHING = (Status.NOT_RUN, Status.ABSENT, Status.SKIPPED)
 
 
 def run_all(
-    runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None = None
+    runs: Sequence[ScenarioRun],
+    have: frozenset[str],
+    jobs: int,
+    start: Start | None = None,
+    undelivered: list[Result] | None = None,
 ) -> Generator[Result, None, None]:
     """Run scenarios, `jobs` at once, those that must be alone after the others, and last, one by one, those whose bytes
-    no client sends: what ends a broker leaves nothing unasked then.
+    no client sends: what ends a broker leaves nothing unasked then. Each result comes as soon as its scenario has
+    ended. An interrupt adds to `undelivered` the results of scenarios that had ended and were not taken yet.
 
     After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
     and another run, one after the other, tell which it was. Without `start` all of those fail, and the remaining
@@ -35,12 +40,13 @@ def run_all(
     together = [run for run in others if not run.scenario.alone]
     alone = [run for run in others if run.scenario.alone]
     gone = False
+    late = [] if undelivered is None else undelivered
     try:
         for part, at_once in ((together, jobs), (alone, 1), (malformed, 1)):
             if gone:
                 yield from map(_not_run, part)
             else:
-                gone = yield from _part(part, have, at_once, start)
+                gone = yield from _part(part, have, at_once, start, late)
     except BaseException:  # an interrupt, or further results are not needed
         for cluster in {run.cluster for run in runs}:
             cluster.abandon()
@@ -48,29 +54,37 @@ def run_all(
 
 
 def _part(
-    runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None
+    runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None, undelivered: list[Result]
 ) -> Generator[Result, None, bool]:
-    """Results in the order of `runs`, but for those of a time in which the broker died, which come last of it. Returns
-    whether the broker is gone for good."""
+    """Results as they come, but for those of a time in which the broker died, which come last of it, in the order of
+    `runs`. Returns whether the broker is gone for good."""
     remaining = list(runs)
     run_once_more: set[str] = set()
     while remaining:
         watch = _Watch(have)
-        begun: list[tuple[ScenarioRun, Result]] = []
-        rest: list[ScenarioRun] = []
+        results: dict[int, Result | None] = {}
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            places = {pool.submit(watch.run, run): place for place, run in enumerate(remaining)}
+            waiting = set(places)
             try:
-                for run, result in zip(remaining, pool.map(watch.run, remaining), strict=True):
-                    if result is None:
-                        rest.append(run)
-                    elif watch.suspects(run):
-                        begun.append((run, result))
-                    else:
+                for ended in concurrent.futures.as_completed(places):
+                    place, result = places[ended], ended.result()
+                    results[place] = result
+                    if result is not None and not watch.suspects(remaining[place]):
                         yield result
+                    waiting.discard(ended)
             except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                undelivered += _taken_by_nobody(waiting)
                 for cluster in {run.cluster for run in remaining}:
                     cluster.abandon()
                 raise
+        rest = [run for place, run in enumerate(remaining) if results[place] is None]
+        begun = [
+            (run, result)
+            for place, run in enumerate(remaining)
+            if watch.suspects(run) and (result := results[place]) is not None
+        ]
         if not watch.dead:
             break
         back = _brought_back(start)
@@ -93,6 +107,12 @@ def _part(
             return True
         remaining = rest
     return False
+
+
+def _taken_by_nobody(waiting: Iterable[concurrent.futures.Future[Result | None]]) -> list[Result]:
+    """Of scenarios that had ended before the interrupt. The caller may have just taken the last one."""
+    ended = [future.result() for future in waiting if future.done() and not future.cancelled()]
+    return [result for result in ended if result is not None]
 
 
 def _brought_back(start: Start | None) -> bool:

@@ -27,6 +27,8 @@ class Session:
     have: what the broker is said to have.
     jobs: scenarios at once.
     starting: makes what brings a dead broker back, of a token for its names.
+    undelivered: results of scenarios that had ended when an interrupt came, and that `outcomes` did not hand over any
+    more; the one handed over last may be among them.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Session:
         self._token = secrets.token_hex(3)
         self._start = starting(self._token)
         self._runs: list[ScenarioRun] = []
+        self.undelivered: list[Result] = []
         self._patience = Patience()
         cluster.warm_up(self._token)
         self._traces = Traces(cluster, f"mb-{self._token}")
@@ -58,7 +61,7 @@ class Session:
             for number, scenario in enumerate(scenarios, len(self._runs))
         ]
         self._runs += runs
-        return run_all(runs, self._have, self._jobs, self._start)
+        return run_all(runs, self._have, self._jobs, self._start, self.undelivered)
 
     def leave_nothing(self) -> None:
         """Remove what the scenarios made, and say what stays all the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from restart import restart_command, restartable_minibroker
 
 from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.failure import ScenarioFailed
-from minibroker_lab.conformance.results import Status
+from minibroker_lab.conformance.results import Result, Status
 from minibroker_lab.conformance.runner import Options, ScenarioRun
 from minibroker_lab.conformance.scenario import parse
 from minibroker_lab.conformance.schedule import run_all
@@ -159,6 +160,58 @@ def test_a_scenario_that_sent_nothing_is_not_blamed_for_a_broker_that_is_gone(
     runs = [ScenarioRun(cluster, scenario, "t", Options(), lambda: 0) for scenario in scenarios]
     results = run_all(runs, frozenset(), 1, cluster.start if restarted else None)
     assert [result.outcome for result in sorted(results, key=lambda result: result.scenario.name)] == outcomes
+
+
+class _Held:
+    """A cluster that holds scenarios without a request until `released` is set, by an abandoned run too."""
+
+    def __init__(self) -> None:
+        self.held = threading.Semaphore(0)
+        self.released = threading.Event()
+
+    def lacks(self, used: frozenset[tuple[str, int]]) -> list[str]:
+        if not used:
+            self.held.release()
+            assert self.released.wait(30)
+        return ["EndTxn v5"]
+
+    def answers(self) -> bool:
+        return True
+
+    def abandon(self) -> None:
+        self.released.set()
+
+
+def _runs(cluster: Any, **steps: str) -> list[ScenarioRun]:
+    text = "\n".join(f"- {{name: {name}, steps: [{step}]}}" for name, step in steps.items())
+    return [ScenarioRun(cluster, scenario, "t", Options(), lambda: 0) for scenario in parse(text, "suite.yaml")]
+
+
+HELD = "{set: {v1: 1}}"
+
+
+def test_what_has_ended_does_not_wait_for_a_slow_scenario_before_it() -> None:
+    cluster: Any = _Held()
+    names = []
+    for result in run_all(_runs(cluster, slow=HELD, b=ASK, c=ASK), frozenset(), 2):
+        names.append(result.scenario.name)
+        if len(names) == 2:
+            cluster.released.set()
+    assert sorted(names[:2]) == ["b", "c"]
+    assert names[2:] == ["slow"]
+
+
+def test_an_interrupt_loses_no_scenario_that_has_ended() -> None:
+    cluster: Any = _Held()
+    undelivered: list[Result] = []
+    runs = _runs(cluster, slow=HELD, b=ASK, c=ASK, last=HELD, never=ASK)
+    results = run_all(runs, frozenset(), 2, undelivered=undelivered)
+    taken = next(results)
+    # The last one has begun in the thread in which b and c have ended.
+    assert all(cluster.held.acquire(timeout=30) for _ in range(2))
+    with pytest.raises(KeyboardInterrupt):
+        results.throw(KeyboardInterrupt)
+    assert sorted({result.scenario.name for result in (taken, *undelivered)}) == ["b", "c"]
 
 
 @pytest.fixture(scope="module")
