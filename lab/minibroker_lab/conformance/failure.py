@@ -4,7 +4,15 @@ from minibroker.client.connection import BrokerFailed, ConnectionClosed, NoRespo
 
 from .weight import RECOVERY, Breach
 
-__all__ = ["ConnectionClosed", "Differs", "NoResponse", "ScenarioError", "ScenarioFailed", "SetUpFailed"]
+__all__ = [
+    "ConnectionClosed",
+    "Differs",
+    "NoResponse",
+    "NotApplicable",
+    "ScenarioError",
+    "ScenarioFailed",
+    "SetUpFailed",
+]
 
 ScenarioFailed = BrokerFailed
 """The broker did something else than the scenario expects."""
@@ -27,6 +35,10 @@ class SetUpFailed(Differs):
     def __init__(self, message: str, cause: str, breach: Breach = RECOVERY) -> None:
         super().__init__(message, breach)
         self.cause = cause
+
+
+class NotApplicable(Exception):
+    """The broker lawfully lacks what the scenario is about, as this answer shows."""
 
 
 class ScenarioError(Exception):

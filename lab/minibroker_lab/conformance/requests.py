@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .batches import batch_bytes
 from .failure import ScenarioError
-from .values import NO_UUID, resolve
+from .values import resolve
 
 _TARGET = re.compile(r"(?P<topic>.*)/(?P<partition>-?\d+)(?:@(?P<at>.*))?", re.DOTALL)
 Body = dict[str, Any]
@@ -45,11 +46,12 @@ def targets(at: str | list[str], variables: Mapping[str, Any]) -> list[Target]:
 
 
 def topic_id(name: str, variables: Mapping[str, Any]) -> str:
-    """The id of the topic that a variable `t` names, which is in `t.id`; else the zero id."""
+    """The id of the topic that a variable `t` names, which is in `t.id`; else one that no broker has given to a topic:
+    the zero id may stand for a topic without a name, which some brokers create."""
     for variable, value in variables.items():
         if value == name and f"{variable}.id" in variables:
             return str(variables[f"{variable}.id"])
-    return NO_UUID
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def request_body(

@@ -81,7 +81,7 @@ class Router:
         if step.api in TO_TRANSACTION:
             return _named("txn", _transactional_id(body))
         if step.api in TO_GROUP:
-            return _named("group", _group_id(body))
+            return _named("group", group_of(body))
         if step.api in _TO_LEADER and step.get("at"):
             at = step.get("at")
             return "leader", at if isinstance(at, str) else next(iter(at))
@@ -111,7 +111,8 @@ def transactional_ids(body: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in (*(body.get("transactionalIds") or ()), *batched, alone) if name]
 
 
-def _group_id(body: Mapping[str, Any]) -> Any:
+def group_of(body: Mapping[str, Any]) -> Any:
+    """The first group that a request is about."""
     for key in ("groups", "groupIds", "groupsNames"):
         if many := body.get(key):
             return many[0].get("groupId") if isinstance(many[0], dict) else many[0]

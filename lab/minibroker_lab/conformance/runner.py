@@ -7,19 +7,28 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minibroker.client.connection import Connection
 from minibroker.kernel.addresses import Address
 
 from .cluster import ClusterUnderTest
-from .failure import ConnectionClosed, Differs, NoResponse, ScenarioError, ScenarioFailed, SetUpFailed
+from .failure import (
+    ConnectionClosed,
+    Differs,
+    NoResponse,
+    NotApplicable,
+    ScenarioError,
+    ScenarioFailed,
+    SetUpFailed,
+)
+from .fewer_batches import batches_wanted, joined, next_offset
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .patience import Patience
 from .requests import request_body
-from .routing import Router, transactional_ids
+from .routing import Router, group_of, transactional_ids
 from .scenario import ANY_VERSION, KAFKA, Scenario, Step
 from .traces import end_transaction
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
@@ -29,6 +38,7 @@ from .weighing import (
     goes_on,
     is_done_at_once,
     is_empty_list,
+    is_refused_alike,
     never_became,
     of_another,
     weigh_answer,
@@ -97,7 +107,8 @@ class ScenarioRun:
 
     `token` makes names unique; `now_ms` is the wall clock, for batches and `$now`. `breach` is the heaviest
     of the run, None of one that passed or is wrong itself. `lawful` holds the differences that a step allows, `noted`
-    those of the set-up that do no harm and what was not looked at, `unended` the ids whose transaction may
+    those of the set-up that do no harm and what was not looked at, `inapplicable` the answer that shows that the
+    broker lawfully lacks the scenario's subject, `unended` the ids whose transaction may
     be open, `stopped_by` the answer to the set-up because of which the scenario's subject was not asked. `patience` is
     that of the whole run, `where` the step that is under way or was the last one, in words. `recorder` is told (step,
     path, answer) of every difference instead of a failure.
@@ -114,6 +125,7 @@ class ScenarioRun:
     lawful: list[str] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
     stopped_by: str = ""
+    inapplicable: str = ""
     unended: set[str] = field(default_factory=set)
     recorder: Callable[[Step, str, Any], None] | None = None
     patience: Patience = field(default_factory=Patience)
@@ -128,6 +140,8 @@ class ScenarioRun:
     _unseen: bool = False
     _answered: str = ""
     _sooner: dict[str, Any] | None = None
+    _unanswered: dict[tuple[int, int], str] = field(default_factory=dict)
+    _groups_in_transactions: set[str | None] = field(default_factory=set)
 
     def again(self) -> ScenarioRun:
         """The same scenario once more, under other names."""
@@ -153,6 +167,8 @@ class ScenarioRun:
             self._run_steps(scenario.steps, "")
             self._neighbours = True
             self._run_steps(scenario.after, "after.")
+        except NotApplicable as exc:
+            self.inapplicable = f"{self._where}: {exc}"
         except ScenarioError as exc:
             self._mismatches.append((f"{self._where}: scenario error: {exc}".removeprefix(": "), None))
         except SetUpFailed as exc:
@@ -305,6 +321,8 @@ class ScenarioRun:
         if step.api in _JOINING:
             self.unended.update(transactional_ids(body))
             self._written.update(transactional_ids(body))
+        if step.api == "TxnOffsetCommit":
+            self._groups_in_transactions.add(group_of(body))
         connection = self._connection(step.get("conn", "main"), router.address(step, body))
         connection.correlation_id = header.get("correlationId", connection.correlation_id + 1)
         frame = encode_request(
@@ -320,6 +338,8 @@ class ScenarioRun:
             frame = frame[: -step.get("cut")]
         frame += bytes.fromhex(step.get("tail", ""))
         connection.send_frame(frame, size_delta=step.get("sizeDelta", 0))
+        if step.get("noResponse"):
+            self._unanswered[id(connection), connection.correlation_id] = step.get("call")
         return _Ticket(
             connection,
             connection.correlation_id,
@@ -336,6 +356,9 @@ class ScenarioRun:
             if isinstance(error, NoResponse) and timeout >= self.options.timeout:
                 self.patience.failed(ticket.api)
             raise
+        unwanted = self._unanswered.get((id(ticket.connection), int.from_bytes(frame[:4], "big", signed=True)))
+        if unwanted is not None:
+            raise ScenarioFailed(f"acks=0 was answered ({unwanted})")
         got, response = decode_response(frame, ticket.api, ticket.version, header_version=ticket.header_version)
         if got != ticket.correlation_id:
             raise ScenarioFailed(f"correlation id: expected {ticket.correlation_id}, got {got}")
@@ -357,12 +380,28 @@ class ScenarioRun:
         if self._sooner is not None:
             answer, self._sooner = self._sooner, None
             return self._compare(step, answer)
-        answer = self._answer(step, router)
+        answer = self._read_on(step, router, self._answer(step, router))
         if self._is_sooner(step, following, answer):
             self.lawful.append(f"{self._where}: answered at once, in Kafka {_WAIT}")
             self._sooner = answer
             return None
         return self._compare(step, answer)
+
+    def _read_on(self, step: Step, router: Router, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a Fetch, with the batches that the broker keeps for the next one: how many it gives at once is
+        its own matter."""
+        wanted = batches_wanted(step, step.expected(self.options.expectation))
+        answers = 1
+        while (offset := next_offset(answer, wanted)) is not None:
+            partition = str(step.get("at")).partition("@")[0]
+            further = replace(step, options={**step.options, "at": f"{partition}@{offset}"})
+            more = self._receive(self._send(further, router), self._timeout(step))
+            if not joined(answer, more):
+                break
+            answers += 1
+        if answers > 1:
+            self.lawful.append(f"{self._where}: the batches came in {answers} answers, in Kafka in one")
+        return answer
 
     def _is_sooner(self, step: Step, following: Step | None, answer: dict[str, Any]) -> bool:
         """Whether Kafka lets the client ask again, as the next step does, and the broker gives that answer now."""
@@ -468,12 +507,19 @@ class ScenarioRun:
         return any(self._mismatch(path, other, response) is None for other in others)
 
     def _difference(self, step: Step, path: str, expected: Any, response: dict[str, Any]) -> Difference:
-        request = resolve(step.get("req") or {}, self.variables)
+        request = resolve({**(step.get("req") or {}), "at": step.get("at")}, self.variables)
         wanted, got = resolve(expected, self.variables), lookup(response, path, self.variables)
         api = step.api or self._answered
         repeated = self._batch(step) in self._produced
         written = request.get("transactionalId") in self._written
-        return Difference(api, path, wanted, got, request, response, repeated, written)
+        foreign = self._is_neighbours(step, request)
+        in_transaction = group_of(request) in self._groups_in_transactions
+        return Difference(api, path, wanted, got, request, response, repeated, written, foreign, in_transaction)
+
+    def _is_neighbours(self, step: Step, request: dict[str, Any]) -> bool:
+        ids = resolve([step.get("batch") or {}, *(request.get("transactions") or [])], self.variables)
+        used = [request.get("producerId"), *(part.get("producerId", part.get("pid")) for part in ids)]
+        return "neighbour" in self.variables and self.variables["neighbour"] in used
 
     def _batch(self, step: Step) -> str:
         return batch_key(resolve({key: step.get(key) for key in ("at", "batch")}, self.variables))
@@ -494,6 +540,9 @@ class ScenarioRun:
         if self.options.verbose:
             shown = json.dumps(plain(response), default=str)
             self.write(f"    {self.scenario.name} {step.get('call') or step.get('recv')} {shown}")
+        for path, value in (step.get("unless") or {}).items():
+            if self._mismatch(path, value, response) is None:
+                raise NotApplicable(f"{path} is {lookup(response, path, self.variables)!r}, as it may be")
         for name, path in (step.get("save") or {}).items():
             value = lookup(response, path, self.variables)
             if value == ABSENT:
@@ -510,7 +559,8 @@ class ScenarioRun:
                 continue
             difference = self._difference(step, path, expected, response)
             done_at_once = done_at_once or is_done_at_once(difference)
-            if done_at_once or is_empty_list(difference) or self._may(step, path, response):
+            is_lawful = is_empty_list(difference) or is_refused_alike(difference)
+            if done_at_once or is_lawful or self._may(step, path, response):
                 self.lawful.append(f"{self._where}: {wrong.path} is {wrong.got!r}, in Kafka {wrong.expected!r}")
                 continue
             wrongs.append((wrong, difference))

@@ -59,6 +59,7 @@ _ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {
     "expect": (dict,),
     **dict.fromkeys(EXPECTATIONS[1:], (dict,)),
     "may": (dict,),
+    "unless": (dict,),
     "breaks": (str,),
     "weight": (str,),
     "save": (dict,),
@@ -208,11 +209,13 @@ class Scenario:
             return Weight.EXACTLY_ONCE
         sent: set[str] = set()
         breaches: list[Breach] = []
+        offsets = any(step.api == "TxnOffsetCommit" for step in every_step(self.steps))
         for step in every_step(self.steps):
             batch = batch_key(step.options)
+            request = {**(step.get("req") or {}), "at": step.get("at")}
             expected = {} if step.set_up else {**(step.get("until") or {}), **step.expected(self.only[0])}
             for path, value in expected.items():
-                weight = possible(step.api, path, value, step.get("req") or {}, repeated=batch in sent)
+                weight = possible(step.api, path, value, request, repeated=batch in sent, offsets=offsets)
                 breaches.append(step.breach or Breach(weight))
             sent |= {batch} - {""}
         return heaviest(breaches).weight

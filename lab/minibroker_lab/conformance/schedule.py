@@ -216,6 +216,8 @@ def _result(run: ScenarioRun) -> Result:
         why = str(exc)
     except Exception as exc:  # a defect here must not end the run
         why, breach = f"error in the runner: {type(exc).__name__}: {exc}", None
+    if run.inapplicable and not why:
+        return Result(run.scenario, Status.ABSENT, run.inapplicable, time.monotonic() - start)
     outcome = Status.PASSED if not why else Status.NOT_REACHED if run.stopped_by else Status.FAILED
     seconds = time.monotonic() - start
     lawful, noted = tuple(run.lawful), tuple(run.noted)

@@ -28,10 +28,12 @@ class Difference(NamedTuple):
     """A field that is not as expected, with both values at `path`.
 
     api: name of the request's API.
-    request: its fields as the scenario has them.
+    request: its fields as the scenario has them, and `at`.
     response: all of it.
-    repeated: a Produce that was sent before.
+    repeated: an idempotent Produce that was sent before.
     written: the transactional id wrote something that its client has not ended.
+    foreign: the request has the neighbour's producer id.
+    offsets_in_transaction: the group was sent offsets in a transaction.
     """
 
     api: str
@@ -42,12 +44,18 @@ class Difference(NamedTuple):
     response: Any = None
     repeated: bool = False
     written: bool = True
+    foreign: bool = False
+    offsets_in_transaction: bool = True
 
 
 _OWN_PROMISES: Final = {
     "fencing": "KIP-98: of an older instance of a transactional id nothing is accepted any more.",
     "neighbour": "KIP-98: what is asked in the name of one transactional id changes nothing of another one's.",
-    "group-fencing": "KIP-447: offsets of a member that its group has fenced are not accepted.",
+    "group-fencing": "KIP-447: a transaction gets no offsets of a member or a generation that the group no longer has.",
+    "mapping": "KIP-98: under a transactional id only the producer id that it has is accepted.",
+    "older-epoch": "KIP-98: once a partition has a batch or marker of a producer's epoch it takes no older one.",
+    "late-write": "KIP-98, KIP-890: a transaction whose end was asked for takes in nothing more.",
+    "open-read": "KIP-98: A read_committed reader gets no record of a transaction that is open.",
     "false-commit": "KIP-98: a commit that is acknowledged took effect on everything that its transaction wrote.",
     "forged-marker": "KIP-98: only a transaction's coordinator writes its markers.",
 }
@@ -106,7 +114,8 @@ _RECOVERABLE: Final = frozenset(
     }
 )
 """Whose exception is an ApplicationRecoverableException in Kafka 4.4.0."""
-_FENCED: Final = ("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED")
+_FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+_OTHER_ID: Final = "INVALID_PRODUCER_ID_MAPPING"
 _FENCED_MEMBER: Final = (
     "FENCED_INSTANCE_ID",
     "FENCED_MEMBER_EPOCH",
@@ -115,23 +124,22 @@ _FENCED_MEMBER: Final = (
     "UNKNOWN_MEMBER_ID",
 )
 _JOINS: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn")
-_COMMITS: Final = ("OffsetCommit", "TxnOffsetCommit")
+_WRITES: Final = ("Produce", "TxnOffsetCommit")
+_BY_TRANSACTIONAL_ID: Final = (*_JOINS, *_WRITES, "EndTxn", "InitProducerId")
 _ACCEPTED: Final[Mapping[tuple[str, str], str]] = {
-    **{("Produce", code): "write-after-fencing" for code in (*_FENCED, "UNKNOWN_PRODUCER_ID")},
-    ("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER"): "sequence-gap",
+    **{(api, code): "fencing" for api in _BY_TRANSACTIONAL_ID for code in _FENCED},
+    **{(api, _OTHER_ID): "mapping" for api in _BY_TRANSACTIONAL_ID},
+    **{("Produce", code): "older-epoch" for code in _FENCED},
+    **{("Produce", code): "sequence-gap" for code in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID")},
     # of a transactional batch in a request without a transactional id
     ("Produce", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"): "outside-transaction",
     **{
-        ("Produce", code): "outside-transaction"
-        for code in ("CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
-    },
-    **{(api, code): "fencing" for api in (*_JOINS, *_COMMITS, "EndTxn", "InitProducerId") for code in _FENCED},
-    **{
         (api, code): "outside-transaction"
-        for api in _JOINS
-        for code in ("CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE")
+        for api in (*_JOINS, *_WRITES)
+        for code in ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
     },
-    **{(api, code): "group-fencing" for api in _COMMITS for code in _FENCED_MEMBER},
+    **{(api, _WAIT): "late-write" for api in (*_JOINS, *_WRITES)},
+    **{("TxnOffsetCommit", code): "group-fencing" for code in _FENCED_MEMBER},
     ("EndTxn", "INVALID_TXN_STATE"): "false-commit",
     ("OffsetFetch", "UNSTABLE_OFFSET_COMMIT"): "offset-outcome",
 }
@@ -197,7 +205,7 @@ def weigh(difference: Difference) -> Breach:
     if _is_code(path):
         return _of_codes(difference)
     if field in _RECORDS:
-        return _of_records(expected, got)
+        return _of_records(expected, got, committed_only=difference.request.get("isolationLevel") == 1)
     if field == "marker":
         return breaks("torn-transaction")
     if field == "crcOk":
@@ -214,9 +222,12 @@ def weigh(difference: Difference) -> Breach:
         case "lastStableOffset":
             return _of_stable_offset(difference)
         case "baseOffset":
-            return breaks("duplicate-record") if difference.repeated and expected != -1 and got != -1 else CODE
+            # an earlier offset is that of the batch which was sent before
+            return breaks("duplicate-record") if difference.repeated and _is_lower(expected, got) else CODE
         case "committedOffset":
-            return breaks("offset-outcome")
+            return breaks("offset-outcome") if difference.offsets_in_transaction else RECOVERY
+        case "offset" if api == "ListOffsets" and not _asks_for_an_end(difference.request):
+            return CODE  # a program asks, not the consumer itself
         case "producerEpoch" if api == "InitProducerId":
             return breaks("txn-state") if _is_lower(got, expected) else CODE
     return RECOVERY if field in _CLIENTS_NEED else CODE
@@ -246,6 +257,13 @@ def is_done_at_once(difference: Difference) -> bool:
     return waits and difference.got == _NONE and "producerEpoch" not in difference.request
 
 
+def is_refused_alike(difference: Difference) -> bool:
+    """Whether a batch is refused with the other of two codes whose descriptions both fit it: neither writes
+    anything."""
+    codes = difference.api, difference.expected, difference.got
+    return _is_code(difference.path) and codes == ("Produce", "INVALID_RECORD", "CORRUPT_MESSAGE")
+
+
 def goes_on(difference: Difference, breach: Breach) -> bool:
     """Whether the broker's state may still be the expected one, so that later differences are not consequences."""
     if not _is_code(difference.path):
@@ -265,18 +283,24 @@ def of_another(breach: Breach) -> Breach:
     return breach if breach.weight.light else breaks("neighbour")
 
 
-def possible(api: str, path: str, expected: Any, request: Mapping[str, Any], *, repeated: bool) -> Weight:
-    """What the worst answer would break."""
+def possible(
+    api: str, path: str, expected: Any, request: Mapping[str, Any], *, repeated: bool, offsets: bool = True
+) -> Weight:
+    """What the worst answer would break. offsets: some are sent in a transaction."""
     answers: list[Any] = [_NONE, "UNKNOWN_SERVER_ERROR", -2, 0, [], [{"base": 0, "values": ["other"]}], None, "Ongoing"]
     return heaviest(
-        weigh(Difference(api, path, expected, got, request, repeated=repeated)) for got in answers if got != expected
+        weigh(Difference(api, path, expected, got, request, repeated=repeated, offsets_in_transaction=offsets))
+        for got in answers
+        if got != expected
     ).weight
 
 
 def batch_key(options: Mapping[str, Any]) -> str:
-    """Identifies the batch that a step sends among those of other steps; "" where it sends none."""
-    batch = options.get("batch")
-    return json.dumps([options.get("at"), *(batch.get(key) for key in ("pid", "epoch", "seq"))]) if batch else ""
+    """Identifies the batch of an idempotent producer that a step sends; "" where it sends none."""
+    batch = options.get("batch") or {}
+    return (
+        json.dumps([options.get("at"), *(batch.get(key) for key in ("pid", "epoch", "seq"))]) if "pid" in batch else ""
+    )
 
 
 def _is_code(path: str) -> bool:
@@ -306,6 +330,13 @@ def _decision(state: str) -> str:
 
 def _is_lower(got: Any, expected: Any) -> bool:
     return isinstance(got, int) and isinstance(expected, int) and 0 <= got < expected
+
+
+def _asks_for_an_end(request: Mapping[str, Any]) -> bool:
+    """Whether a ListOffsets is about the first or the last offset, from which a consumer without a position begins."""
+    at = request.get("at") or []
+    asked = [str(target).partition("@")[2] for target in (at if isinstance(at, list) else [at])]
+    return not asked or any(offset in ("-1", "-2") for offset in asked)
 
 
 def _refuses(difference: Difference) -> bool:
@@ -338,12 +369,16 @@ def _of_code(difference: Difference, expected: str, got: str) -> Breach:
         broken = _ACCEPTED.get((api, expected))
         if broken == "false-commit" and not (difference.written and difference.request.get("committed")):
             broken = None
+        if broken == "group-fencing" and difference.request.get("memberId") == "":
+            broken = None  # no member sends that
+        if any(added.get("verifyOnly") for added in difference.request.get("transactions") or ()):
+            return CODE  # a broker's question
         if broken is not None:
-            return breaks(broken)
+            return breaks("mapping" if difference.foreign and broken == "fencing" else broken)
         if expected in (*_FENCED_MEMBER, "CORRUPT_MESSAGE") and api in _CLIENTS_PATH:
             return RECOVERY
         return RECOVERY if (api, expected) in _UNNOTICED else CODE
-    if api not in _CLIENTS_PATH:
+    if api not in _CLIENTS_PATH or "transactions" in difference.request:  # of a broker
         return CODE
     return CODE if expected != _NONE and _kind(expected) == _kind(got) else RECOVERY
 
@@ -360,7 +395,7 @@ def _kind(name: str) -> str:
 # What readers get
 
 
-def _of_records(expected: Any, got: Any) -> Breach:
+def _of_records(expected: Any, got: Any, *, committed_only: bool) -> Breach:
     if isinstance(expected, int) and isinstance(got, int):  # how many batches
         return breaks("lost-record" if got < expected else "duplicate-record")
     if not isinstance(expected, list) or not isinstance(got, list):
@@ -371,7 +406,9 @@ def _of_records(expected: Any, got: Any) -> Breach:
     if lost:
         return breaks("lost-record")
     if more:
-        return breaks("duplicate-record" if set(more) <= set(_values(wanted)) else "stray-record")
+        if set(more) <= set(_values(wanted)):
+            return breaks("duplicate-record")
+        return breaks("open-read" if committed_only else "stray-record")
     if _values(wanted) != _values(read):
         return breaks("order")
     ends, ended = ([batch.get("marker") for batch in side if "marker" in batch] for side in (wanted, read))
@@ -379,7 +416,9 @@ def _of_records(expected: Any, got: Any) -> Breach:
         return breaks("torn-transaction" if len(ends) == len(ended) else "hanging-transaction")
     if [batch.get("txn") for batch in wanted] != [batch.get("txn") for batch in read if "txn" in batch]:
         return RECOVERY
-    return DETAIL if _same(wanted, read, "base", "last", "pid", "epoch", "seq") else RECOVERY
+    if not _same(wanted, read, "base", "last", "pid"):
+        return RECOVERY
+    return DETAIL if _same(wanted, read, "epoch", "seq") else CODE  # at which no reader looks
 
 
 def _batches(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -8,10 +8,12 @@ from minibroker_lab.conformance.failure import ScenarioError
 from minibroker_lab.conformance.scenario import bundled, parse
 from minibroker_lab.conformance.weighing import (
     Difference,
+    batch_key,
     goes_on,
     is_done_at_once,
     is_empty_list,
     is_promise,
+    is_refused_alike,
     never_became,
     of_another,
     promise,
@@ -31,7 +33,13 @@ def of(api: str, path: str, expected: Any, got: Any, request: dict[str, Any] | N
 @pytest.mark.parametrize(
     ("api", "expected", "got", "rule"),
     [
-        ("Produce", "INVALID_PRODUCER_EPOCH", "NONE", "write-after-fencing"),
+        ("Produce", "INVALID_PRODUCER_EPOCH", "NONE", "older-epoch"),
+        ("Produce", "UNKNOWN_PRODUCER_ID", "NONE", "sequence-gap"),
+        ("Produce", "INVALID_PRODUCER_ID_MAPPING", "NONE", "mapping"),
+        ("EndTxn", "INVALID_PRODUCER_ID_MAPPING", "NONE", "mapping"),
+        ("AddPartitionsToTxn", "CONCURRENT_TRANSACTIONS", "NONE", "late-write"),
+        ("TxnOffsetCommit", "CONCURRENT_TRANSACTIONS", "NONE", "late-write"),
+        ("TxnOffsetCommit", "INVALID_TXN_STATE", "NONE", "outside-transaction"),
         ("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER", "NONE", "sequence-gap"),
         ("Produce", "INVALID_TXN_STATE", "NONE", "outside-transaction"),
         ("AddPartitionsToTxn", ["NONE", "PRODUCER_FENCED"], ["NONE", "NONE"], "fencing"),
@@ -54,6 +62,7 @@ def test_somebody_writes_or_reads_who_must_not(api: str, expected: Any, got: Any
         ("Produce", "NOT_ENOUGH_REPLICAS", "CONCURRENT_TRANSACTIONS", CODE),
         ("Produce", "CORRUPT_MESSAGE", "NONE", RECOVERY),
         ("Heartbeat", "ILLEGAL_GENERATION", "NONE", RECOVERY),
+        ("OffsetCommit", "ILLEGAL_GENERATION", "NONE", RECOVERY),
         ("Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "NONE", RECOVERY),
         ("Fetch", "OFFSET_OUT_OF_RANGE", "NONE", RECOVERY),
         ("ListOffsets", "UNKNOWN_LEADER_EPOCH", "NONE", RECOVERY),
@@ -65,6 +74,24 @@ def test_somebody_writes_or_reads_who_must_not(api: str, expected: Any, got: Any
 )
 def test_codes_weigh_by_what_a_client_does(api: str, expected: str, got: str, breach: Breach) -> None:
     assert of(api, "..errorCode", expected, got) == breach
+
+
+def test_what_no_client_sends_fences_nobody() -> None:
+    """A TxnOffsetCommit that names a generation and no member; the questions of one broker to another."""
+    fenced = "TxnOffsetCommit", "..errorCode", "UNKNOWN_MEMBER_ID", "NONE"
+    assert of(*fenced, {"memberId": "m"}).promise == promise("group-fencing")
+    assert of(*fenced, {"memberId": ""}) == CODE
+    question, addition = ({"transactions": [{"verifyOnly": only}]} for only in (True, False))
+    accepted = "AddPartitionsToTxn", "..partitionErrorCode", "PRODUCER_FENCED", "NONE"
+    assert of(*accepted, question) == CODE
+    assert of(*accepted, addition).promise == promise("fencing")
+    assert of("AddPartitionsToTxn", "..partitionErrorCode", "NONE", "<absent>", question) == CODE
+
+
+def test_the_sentence_about_a_neighbours_id_is_not_that_about_an_older_instance() -> None:
+    accepted = "InitProducerId", "errorCode", "PRODUCER_FENCED", "NONE"
+    assert of(*accepted, foreign=True).promise == promise("mapping")
+    assert of(*accepted).promise == promise("fencing")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +110,7 @@ def test_a_commit_that_is_none(committed: bool, written: bool, weight: Weight) -
         ("..records", OPEN, [], "lost-record"),
         ("..records", OPEN, [*OPEN, *OPEN], "duplicate-record"),
         ("..records", [], OPEN, "stray-record"),
+        ("..records committed", [], OPEN, "open-read"),
         ("#..records", 2, 3, "duplicate-record"),
         ("..records", ENDED, OPEN, "hanging-transaction"),
         ("..records", ENDED, [*OPEN, {"base": 1, "marker": "COMMIT"}], "torn-transaction"),
@@ -92,13 +120,17 @@ def test_a_commit_that_is_none(committed: bool, written: bool, weight: Weight) -
     ],
 )
 def test_what_a_reader_gets(path: str, expected: Any, got: Any, rule: str) -> None:
-    assert of("Fetch", path, expected, got) == (Weight.EXACTLY_ONCE, promise(rule))
+    path, _, committed = path.partition(" ")
+    read = {"isolationLevel": int(bool(committed))}
+    assert of("Fetch", path, expected, got, read) == (Weight.EXACTLY_ONCE, promise(rule))
 
 
 def test_the_same_records_in_another_form() -> None:
     assert of("Fetch", "..records", OPEN, [{**OPEN[0], "base": 7}]) == RECOVERY
     assert of("Fetch", "..records", [{**OPEN[0], "codec": "lz4"}], OPEN) == DETAIL
     assert of("Fetch", "..abortedTransactions", [], None) == DETAIL
+    assert of("Fetch", "..records", [{**ENDED[1], "epoch": 1}], [{**ENDED[1], "epoch": 0}]) == CODE
+    assert of("Fetch", "..records", [{**OPEN[0], "pid": 1}], [{**OPEN[0], "pid": 2}]) == RECOVERY
 
 
 def test_a_stable_offset_beyond_an_open_transaction() -> None:
@@ -121,6 +153,10 @@ def test_a_batch_that_is_sent_again() -> None:
     assert of("Produce", "..baseOffset", 0, 1, repeated=True).promise == promise("duplicate-record")
     assert of("Produce", "..baseOffset", 0, 1) == CODE
     assert of("Produce", "..baseOffset", 0, -1, repeated=True) == CODE
+    assert of("Produce", "..baseOffset", 5, 0, repeated=True) == CODE, "it is known longer than with Kafka"
+    plain = {"at": "t/0", "batch": {"values": ["a"]}}
+    assert batch_key(plain) == ""
+    assert batch_key({**plain, "batch": {"pid": 1, "epoch": 0, "seq": 0}}) != ""
 
 
 def test_epochs_offsets_and_states() -> None:
@@ -128,6 +164,9 @@ def test_epochs_offsets_and_states() -> None:
     assert of("InitProducerId", "producerEpoch", 2, 3) == CODE
     assert of("EndTxn", "producerEpoch", 2, 1) == RECOVERY
     assert of("OffsetFetch", "..committedOffset", 5, -1).promise == promise("offset-outcome")
+    assert of("OffsetFetch", "..committedOffset", 5, -1, offsets_in_transaction=False) == RECOVERY
+    assert of("ListOffsets", "..offset", 5, 4, {"at": "t/0@-1"}) == RECOVERY
+    assert of("ListOffsets", "..offset", 5, 4, {"at": "t/0@1000"}) == CODE
     assert of("DescribeTransactions", "..transactionState", "CompleteCommit", "Empty") == CODE
     assert of("DescribeTransactions", "..transactionState", "CompleteCommit", "Ongoing") == RECOVERY
     assert of("DescribeTransactions", "..transactionState", "PrepareAbort", "CompleteCommit").promise == promise(
@@ -163,6 +202,9 @@ def test_answers_that_every_broker_may_give() -> None:
     assert not is_empty_list(Difference("Fetch", "..records", [], None))
     init = "InitProducerId", "errorCode", "CONCURRENT_TRANSACTIONS", "NONE"
     assert is_done_at_once(Difference(*init, {"transactionalId": "x"}))
+    refused = "Produce", "..errorCode", "INVALID_RECORD"
+    assert is_refused_alike(Difference(*refused, "CORRUPT_MESSAGE"))
+    assert not is_refused_alike(Difference(*refused, "NONE"))
     assert not is_done_at_once(Difference(*init, {"transactionalId": "x", "producerEpoch": 0}))
 
 
