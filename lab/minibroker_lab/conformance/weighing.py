@@ -370,7 +370,7 @@ def _of_code(difference: Difference, expected: str, got: str) -> Breach:
         if broken == "false-commit" and not (difference.written and difference.request.get("committed")):
             broken = None
         if broken == "group-fencing" and difference.request.get("memberId") == "":
-            broken = None  # no member sends that
+            return CODE  # no member sends that
         if any(added.get("verifyOnly") for added in difference.request.get("transactions") or ()):
             return CODE  # a broker's question
         if broken is not None:

@@ -8,7 +8,6 @@ from minibroker_lab.conformance.batches import ReceivedRecords
 from minibroker_lab.conformance.failure import ScenarioError
 from minibroker_lab.conformance.messages import apis, decode_response, encode_body, encode_request
 from minibroker_lab.conformance.requests import request_body
-from minibroker_lab.conformance.values import NO_UUID
 from minibroker_protocol.headers import encode_response_header
 from minibroker_protocol.messages import (
     FetchResponse,
@@ -124,7 +123,7 @@ def body(api: str, version: int, **step: Any) -> dict[str, Any]:
                 "topics": [
                     {
                         "name": "unknown",
-                        "topicId": NO_UUID,
+                        "topicId": "ab629a2d-0f0e-56e6-8526-eedccbdaea52",
                         "partitions": [{"partitionIndex": 0, "committedOffset": 9, "committedMetadata": ""}],
                     }
                 ]

@@ -24,6 +24,7 @@ from minibroker_lab.conformance.weight import CODE, DETAIL, RECOVERY, Breach, We
 
 OPEN = [{"base": 0, "values": ["a"], "txn": True}]
 ENDED = [*OPEN, {"base": 1, "marker": "ABORT"}]
+MARKER = {"base": 1, "marker": "ABORT", "txn": True}
 
 
 def of(api: str, path: str, expected: Any, got: Any, request: dict[str, Any] | None = None, **more: Any) -> Breach:
@@ -129,7 +130,7 @@ def test_the_same_records_in_another_form() -> None:
     assert of("Fetch", "..records", OPEN, [{**OPEN[0], "base": 7}]) == RECOVERY
     assert of("Fetch", "..records", [{**OPEN[0], "codec": "lz4"}], OPEN) == DETAIL
     assert of("Fetch", "..abortedTransactions", [], None) == DETAIL
-    assert of("Fetch", "..records", [{**ENDED[1], "epoch": 1}], [{**ENDED[1], "epoch": 0}]) == CODE
+    assert of("Fetch", "..records", [{**MARKER, "epoch": 1}], [{**MARKER, "epoch": 0}]) == CODE
     assert of("Fetch", "..records", [{**OPEN[0], "pid": 1}], [{**OPEN[0], "pid": 2}]) == RECOVERY
 
 
