@@ -335,8 +335,8 @@ def _is_lower(got: Any, expected: Any) -> bool:
 def _asks_for_an_end(request: Mapping[str, Any]) -> bool:
     """Whether a ListOffsets is about the first or the last offset, from which a consumer without a position begins."""
     at = request.get("at") or []
-    asked = [str(target).partition("@")[2] for target in (at if isinstance(at, list) else [at])]
-    return not asked or any(offset in ("-1", "-2") for offset in asked)
+    offsets = [str(target).partition("@")[2] for target in (at if isinstance(at, list) else [at])]
+    return not offsets or any(offset in ("-1", "-2") for offset in offsets)
 
 
 def _refuses(difference: Difference) -> bool:
