@@ -96,9 +96,9 @@ class _Timer:
         self.handle: TimerHandle | None = None
 
     def due(self) -> None:
-        self._suspension.run(self._fire)
-
-    def _fire(self) -> None:
+        if self._suspension.paused:
+            self._suspension.run(self.due)
+            return
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()

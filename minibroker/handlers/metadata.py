@@ -39,44 +39,44 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
     wanted = request.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _Describing(ctx, request, {}).answer(list(ctx.broker.image.topics.values()))
-    refusal = _refusal(ctx, wanted)
-    if refusal is not None:
-        return refusal
-    if len(wanted) > 1:
-        # Each topic is answered once. If one is requested by id, topics without an id are left out.
-        by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
-        wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
+    known = ctx.broker.image.topics
     missing: list[str] = []
-    if request.allow_auto_topic_creation:  # True in versions that do not have it
-        known = ctx.broker.image.topics
-        missing = [
-            topic.name
-            for topic in wanted
-            if topic.name is not None and topic.topic_id == NO_ID and topic.name not in known
-        ]
-    if not missing or not ctx.broker.settings.get_boolean("auto.create.topics.enable"):
-        return _Describing(ctx, request, {}).answer(wanted)
-    # While the controller is out of reach they are not there yet to the client, as in Kafka, which does not wait.
-    not_created = dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return outcome_of(
-        lambda: ctx.broker.create_topics(missing),
-        lambda refused: _Describing(ctx, request, refused).answer(wanted),
-        lambda _: _Describing(ctx, request, not_created).answer(wanted),
-    )
-
-
-def _refusal(ctx: RequestContext, wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse | None:
-    """The answer to a request that Kafka refuses as a whole, None for any other."""
-    if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
-        return _refused(wanted, ErrorCode.INVALID_REQUEST)
-    unnamed = [topic for topic in wanted if topic.name is None]
-    if unnamed and all(topic.topic_id == NO_ID for topic in wanted):
+    by_id = unnamed = False
+    for topic in wanted:
+        if topic.topic_id != NO_ID:
+            by_id = True
+        elif topic.name is None:
+            unnamed = True
+        elif topic.name not in known:
+            missing.append(topic.name)
+    if by_id:
+        if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1]:
+            return _refused(wanted, ErrorCode.INVALID_REQUEST)
+        # Each topic is answered once, and topics without an id are left out.
+        wanted = list({topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}.values())
+        missing = []
+    elif unnamed:
         # Kafka refuses a missing name in versions 10 and 11, and fails on it later.
         if ctx.api_version <= _IDS_UNUSED[1]:
             return _refused(wanted, ErrorCode.INVALID_REQUEST)
         ctx.refused("a topic", ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has neither a name nor an id"))
         return _refused(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return None
+    elif len(wanted) > 1:
+        wanted = list({topic.name: topic for topic in wanted}.values())
+    # `allow_auto_topic_creation` is True in versions that do not have it.
+    if (
+        not missing
+        or not request.allow_auto_topic_creation
+        or not ctx.broker.settings.get_boolean("auto.create.topics.enable")
+    ):
+        return _Describing(ctx, request, {}).answer(wanted)
+    # While the controller is out of reach they are not there yet to the client, as in Kafka, which does not wait.
+    not_created = dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return outcome_of(
+        lambda: ctx.broker.create_topics(list(not_created)),
+        lambda refused: _Describing(ctx, request, refused).answer(wanted),
+        lambda _: _Describing(ctx, request, not_created).answer(wanted),
+    )
 
 
 class _Describing:
@@ -96,18 +96,27 @@ class _Describing:
         return in_slices(self._ctx, topics, self._describe, self._describe_partitions, keep=False)
 
     def _describe(self, topics: Sequence[TopicImage | MetadataRequest.MetadataRequestTopic]) -> None:
+        ctx, request = self._ctx, self._request
         for wanted in topics:
-            topic = wanted if isinstance(wanted, TopicImage) else _find(self._ctx, self._request, wanted, self._refused)
+            topic = wanted if isinstance(wanted, TopicImage) else _find(ctx, request, wanted, self._refused)
             if not isinstance(topic, TopicImage):
                 self._topics.append(topic)
                 continue
-            described = _describe(self._ctx, self._request, topic)
+            described = _Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.internal,
+                partitions=[],
+                topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
+                if request.include_topic_authorized_operations
+                else NOT_ASKED,
+            )
             self._topics.append(described)
             count = len(topic.partitions)
-            if count <= self._ctx.room:
-                self._ctx.room -= count
+            if count <= ctx.room:
+                ctx.room -= count
                 for partition in topic.partitions:
-                    described.partitions.append(_partition(self._ctx, partition))
+                    described.partitions.append(_partition(ctx, partition))
             else:
                 self._partitions += [(described.partitions, partition) for partition in topic.partitions]
 
@@ -177,21 +186,6 @@ def _absent(name: str) -> ErrorCode:
 def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
     # Before v12 the name of an answer cannot be null, and Kafka leaves it empty.
     return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
-
-
-def _describe(
-    ctx: RequestContext, request: MetadataRequest, topic: TopicImage
-) -> MetadataResponse.MetadataResponseTopic:
-    """A topic without its partitions."""
-    return _Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.internal,
-        partitions=[],
-        topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
-        if request.include_topic_authorized_operations
-        else NOT_ASKED,
-    )
 
 
 def _partition(ctx: RequestContext, partition: PartitionImage) -> MetadataResponse.MetadataResponsePartition:
