@@ -263,7 +263,9 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
         if requests not in ready:
             continue
         text, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS + 1)
-        if not text:
+        if not text:  # the tests have ended: what they did not end must not go on
+            for child in answers:
+                os.kill(child, signal.SIGTERM)
             return None
         request: dict[str, Any] = json.loads(text)
         _load(request["arguments"][:1])
