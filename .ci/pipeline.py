@@ -562,8 +562,9 @@ def spark(place: Workplace) -> None:
 def slow(place: Workplace) -> None:
     """What is too slow for every change; breaches are planted in what import-linter keeps."""
     install_checkers(place)
-    with contextlib.suppress(Failed):  # the test of S3 says why it is skipped without its extra
-        place.install(programs(place) / "python", "-e", f"{place.clone}[test,s3]", HOME=os.environ.get("HOME", ""))
+    with contextlib.suppress(Failed):  # the tests of S3 and Spark say why they are skipped without it
+        extras = f"{place.clone}[test,s3,spark]"
+        place.install(programs(place) / "python", "-e", extras, seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", ""))
     marked("slow")(place)
 
 

@@ -58,7 +58,7 @@ def run(argv: list[str], directory: Path, environment: dict[str, str], status: i
     done = subprocess.run(
         argv, capture_output=True, text=True, cwd=directory, env=environment, timeout=SECONDS, check=False
     )
-    assert done.returncode == status, done.stderr[-4000:]
+    assert done.returncode == status, done.stderr[-4000:] + done.stdout[-4000:]
     return done.stdout
 
 
