@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from held_executor import HeldExecutor
+from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
 from minibroker.broker import log_maintenance
@@ -244,6 +246,30 @@ def test_a_fetch_that_waits_is_told_when_retention_takes_its_records() -> None:
     cluster.timers.advance(300_000)  # log.retention.check.interval.ms
     assert answer.result().responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     cluster.stop()
+
+
+class Closed:
+    """A partition whose log is closed; counts how often it is opened, which fails."""
+
+    has_log, is_open = True, False
+    opened = 0
+
+    @property
+    def log(self) -> PartitionLog:
+        Closed.opened += 1
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "out of order")
+
+
+def test_a_sweep_that_is_under_way_opens_no_log_after_the_stop() -> None:
+    timers, partitions = ManualTimers(), [Closed() for _ in range(20)]
+    broker: Any = SimpleNamespace(timers=timers, clock=timers, partitions=lambda: partitions)
+    maintenance = log_maintenance.LogMaintenance(broker)
+    maintenance.apply_retention()
+    opened = Closed.opened
+    assert 0 < opened < len(partitions)
+    maintenance.stop()
+    timers.advance(0)
+    assert Closed.opened == opened
 
 
 def test_a_sweep_forgets_producers_that_were_idle_for_too_long() -> None:

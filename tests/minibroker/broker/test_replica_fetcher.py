@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from logs import NOW, batch, open_log
 from manual_time import ManualTimers
 
 from minibroker.broker.replica_fetcher import ReplicaFetcher
@@ -14,6 +15,7 @@ from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_storage.memory_disk import MemoryDisk
 
 BACKOFF_MS = 1000
 
@@ -38,14 +40,18 @@ def test_a_partition_that_failed_pauses_until_it_has_reason_to_go_on(then: str) 
 
 
 class Leader:
-    """Answers each fetch with the next response or error of `script`, and then no more."""
+    """Answers each fetch with the next response or error of `script`, and then no more. others: the answers to requests
+    of another kind, which are still to come."""
 
     def __init__(self, *script: FetchResponse | ApiError) -> None:
         self.script = list(script)
         self.requests: list[FetchRequest] = []
+        self.others: list[Deferred[Any]] = []
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Any]:
-        assert isinstance(request, FetchRequest)
+        if not isinstance(request, FetchRequest):
+            self.others.append(Deferred())
+            return self.others[-1]
         self.requests.append(request)
         if not self.script:
             return Deferred()
@@ -55,15 +61,64 @@ class Leader:
 
 def follower_of(leader: Leader, timers: ManualTimers, **config: str) -> ReplicaFetcher:
     settings = Settings({name.replace("_", "."): value for name, value in config.items()})
-    broker: Any = SimpleNamespace(timers=timers, settings=settings, transport=leader, node_id=2, epoch=7)
+    broker: Any = SimpleNamespace(timers=timers, clock=timers, settings=settings, transport=leader, node_id=2, epoch=7)
     fetcher = ReplicaFetcher(broker, 1)
     for index in range(2):
-        partition: Any = SimpleNamespace(
-            topic_id=bytes(16), index=index, log_end_offset=5, log_start_offset=0, latest_epoch=0, leader_epoch=0
-        )
-        partition.is_synced = lambda offset: True
-        fetcher.follow(partition)
+        fetcher.follow(followed(index))
     return fetcher
+
+
+def followed(index: int, **more: Any) -> Any:
+    partition = SimpleNamespace(
+        topic="t", topic_id=bytes(16), index=index, log_end_offset=5, log_start_offset=0, latest_epoch=0,
+        leader_epoch=0, is_synced=lambda offset: True,
+    )  # fmt: skip
+    partition.__dict__.update(more)
+    return partition
+
+
+def about_the_first(**data: Any) -> FetchResponse:
+    known = {"high_watermark": 0, "aborted_transactions": None, "records": None}
+    partition = FetchResponse.PartitionData(partition_index=0, **{**known, **data})
+    topic = FetchResponse.FetchableTopicResponse(topic_id=bytes(16), partitions=[partition])
+    return FetchResponse(session_id=9, responses=[topic])
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end", "cut"),
+    [
+        (0, 9, 2),
+        (1, 9, 4),  # the leader has more of epoch 1 than this log, and none of the epoch after it
+        (1, 3, 3),
+        (2, 5, 4),  # not known here: where the one before it ends
+        (9, 5, 5),
+        (-1, 3, 3),
+        (-1, -1, 1),  # the leader has nothing in common: back to the high watermark
+    ],
+)
+def test_where_a_log_is_cut_that_has_other_batches_than_its_leader(epoch: int, end: int, cut: int) -> None:
+    """AbstractFetcherThread.getOffsetTruncationState. The log: two batches of each of epochs 0, 1 and 3."""
+    log = open_log(MemoryDisk())
+    batches = [batch(base_offset=offset, leader_epoch=known) for offset, known in enumerate([0, 0, 1, 1, 3, 3])]
+    log.append_as_follower(b"".join(batches), 3, now_ms=NOW)
+    log.update_high_watermark(1)
+    diverging = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+    timers, leader = ManualTimers(), Leader(about_the_first(diverging_epoch=diverging))
+    follower_of(leader, timers).follow(followed(0, log=log))
+    timers.advance(0)
+    assert log.log_end_offset == cut
+
+
+def test_an_error_that_comes_after_a_change_of_the_partitions_pauses_none() -> None:
+    timers, leader = ManualTimers(), Leader(about_the_first(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+    fetcher = follower_of(leader, timers)
+    timers.advance(0)
+    (asked_for_an_offset,) = leader.others
+    fetcher.follow(followed(0, leader_epoch=1))
+    timers.advance(0)
+    asked_for_an_offset.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, "the leader cannot be reached"))
+    timers.advance(0)
+    assert [[p.partition for p in request.topics[0].partitions] for request in leader.requests] == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.origin import Origin
 
 UNKNOWN, NO_TOPIC, NOT_LEADER, ILLEGAL, UNSUPPORTED, INVALID, FENCED, UPDATE = -1, 3, 6, 17, 35, 42, 74, 95
 
@@ -121,6 +122,20 @@ def test_offsets_of_a_partition_that_is_named_twice_are_refused_once(cluster: Me
     request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="t", partitions=[partition] * times)])
     (answered,) = ask(cluster, request, 7).topics
     assert [(one.partition_index, one.error_code) for one in answered.partitions] == [(0, ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize(("timestamp", "epoch"), [(-1, 7), (-2, 0), (-4, 0)], ids=["latest", "earliest", "local"])
+def test_the_first_offset_has_the_epoch_of_its_batch(timestamp: int, epoch: int) -> None:
+    """And the end has that of the leader (UnifiedLog.fetchOffsetByTimestamp)."""
+    cluster = MemoryCluster(topics={"t": 1})
+    partition = cluster.broker.partition("t", 0)
+    partition.append(build_batch([Record(0, 0, None, b"v")]), origin=Origin.CLIENT, api_version=9)
+    partition.leader_epoch = 7
+    kind = m.ListOffsetsRequest
+    wanted = kind.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="t", partitions=[wanted])])
+    assert ask(cluster, request, 9).topics[0].partitions[0].leader_epoch == epoch
+    cluster.stop()
 
 
 def test_an_epoch_below_minus_one_is_an_old_one(cluster: MemoryCluster) -> None:

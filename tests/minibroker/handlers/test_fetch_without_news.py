@@ -172,6 +172,15 @@ def test_a_new_log_start_is_news() -> None:
     cluster.stop()
 
 
+def test_an_epoch_that_the_log_does_not_have_is_told_where_nothing_is_new() -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    produce(cluster, [0])
+    session = open_session(cluster, 1, offset=1)
+    answer = ask(cluster, fetch([0], session=(session, 1), offset=1, epoch=5))
+    assert named(answer) == {0: (ErrorCode.OFFSET_OUT_OF_RANGE, -1)}
+    cluster.stop()
+
+
 def test_the_first_answer_after_an_error_names_the_partition() -> None:
     """FetchSession's CachedPartition.maybeUpdateResponseData: an error is repeated, and its end is news."""
     cluster = MemoryCluster(topics={"t": 2})

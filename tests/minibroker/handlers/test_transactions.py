@@ -203,6 +203,29 @@ def test_each_partition_of_a_transactional_produce_is_verified_by_itself(
     }
 
 
+@pytest.mark.parametrize(("version", "added"), [(11, []), (12, [("t", [0])])])
+def test_a_produce_that_adds_its_partition_does_so_where_none_is_verified(
+    version: int, added: list[tuple[str, list[int]]]
+) -> None:
+    """From version 12 on no AddPartitionsToTxn comes before it, and without it no marker after."""
+    running = MemoryCluster({"transaction.partition.verification.enable": "false"}, topics={"t": 1})
+    running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    producer_id, epoch = _producer(running)
+    batch = build_batch(
+        [Record(0, running.clock.now_ms(), None, b"v")],
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True,
+    )  # fmt: skip
+    data = ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=1000, topic_data=[topic])
+    answer = running.send(request, version)
+    running.timers.advance(100)
+    assert answer.result().responses[0].partition_responses[0].error_code == OK
+    (state,) = _describe(running, ID)
+    assert [(each.topic, each.partitions) for each in state.topics] == added
+    running.stop()
+
+
 def test_a_batch_of_an_old_epoch_is_refused_without_a_log_start_offset(cluster: MemoryCluster) -> None:
     producer_id, _ = _producer(cluster)
     _producer(cluster)
@@ -365,6 +388,9 @@ def test_describe_transactions(cluster: MemoryCluster) -> None:
     )
     assert (unknown.error_code, unknown.transactional_id) == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "nobody")
     assert nameless.error_code == ErrorCode.INVALID_REQUEST
+    # Of a fence that could not be logged: it stays in memory (KAFKA-9666).
+    cluster.broker.coordinators.transactions.describe(ID).volatile.fence_epoch = 4
+    assert _describe(cluster, ID)[0].producer_epoch == 4
 
 
 def test_while_it_ends_only_partitions_without_their_marker_are_named(cluster: MemoryCluster) -> None:

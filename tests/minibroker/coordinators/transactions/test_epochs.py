@@ -75,6 +75,13 @@ def test_an_exhausted_id_with_a_wrong_epoch_is_kafkas_illegal_state() -> None:
     assert refusal(lambda: coordinator.init((producer_id, 5))) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_the_answer_that_gave_the_last_epoch_is_not_given_again() -> None:
+    """Kafka's prepareIncrementProducerEpoch. After a timeout that epoch is claimed with the one before it."""
+    coordinator, producer_id = _at_epoch(32765)
+    assert coordinator.init((producer_id, 32765)) == (producer_id, 32766)
+    assert refusal(lambda: coordinator.init((producer_id, 32765))) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_txn_v5_bumps_and_is_answered_again(commit: bool) -> None:
     coordinator = CoordinatorDouble()
