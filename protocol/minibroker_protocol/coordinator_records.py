@@ -107,6 +107,14 @@ class LegacyOffsetCommitKey(Data, record_type=0, versions="0"):
     partition: int32
 
 
+class LegacyOffsetCommitValue(Data, record_type=0, versions="0"):
+    """An offset, in the oldest form."""
+
+    offset: int64
+    metadata: string
+    commit_timestamp: int64
+
+
 class OffsetCommitKey(Data, record_type=1, versions="0"):
     """A group's offset of a partition."""
 

@@ -140,6 +140,16 @@ def test_sample(name: str) -> None:
     assert type(record).decode(bytes.fromhex(wire), version) == record
 
 
+def test_every_key_has_the_value_that_stands_beside_it() -> None:
+    """A reader of these topics finds the value by the name of the key, so a search does not show that it is used."""
+    keys = [
+        name for name, cls in vars(coordinator_records).items() if getattr(cls, "__record_type__", None) is not None
+    ]
+    keys = [name.removesuffix("Key") for name in keys if name.endswith("Key")]
+    assert keys
+    assert [key for key in keys if not hasattr(coordinator_records, f"{key}Value")] == []
+
+
 def test_record_types_start_the_keys() -> None:
     assert (LegacyOffsetCommitKey.__record_type__, OffsetCommitKey.__record_type__) == (0, 1)
     assert (GroupMetadataKey.__record_type__, TransactionLogKey.__record_type__) == (2, 0)
