@@ -282,7 +282,8 @@ def record(name: str, *, missing: bool) -> None:
         broker.how,
         datetime.datetime.now(datetime.UTC).date().isoformat(),
         broker.expect,
-        starts,
+        # each run needs a first start
+        starts if last is None else last.starts + starts - 1,
         {**before, **scenarios},
         {**counted, **silent},
         broken if last is None else dict(Counter(last.broken) + Counter(broken)),
