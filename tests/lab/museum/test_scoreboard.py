@@ -194,13 +194,16 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     words = Framework("Other", "Nothing.", "https://example.org", words="It promises at least once.")
     page = as_markdown([mini, words], read_cells(folder))
     row = next(line for line in page.splitlines() if line.startswith("| Mini 1.0 |"))
+    command = "minibroker museum scoreboard mini --client mini==1.0 --failure"
     assert [text for text in row.split(" | ")[1:] if text != "not run"] == [
         "lost 2 of 3, held 1 of 3",
-        "no such request |",
+        "no such request",
+        f"`{command} NAME --times 3` |",
     ]
+    assert " | transaction timeout `timeout` | " in page
     assert "| Mini 0.9 | not run |" in page
     said = "* Mini 1.0, transaction timeout, lost: `EndTxn 2: k7 is missing`. Kafka 4.4.0: lost 1 of 1, `EndTxn 2: k8`."
-    assert said in page.splitlines()
+    assert f"{said} `{command} timeout --times 3`" in page.splitlines()
     assert "| Other | Nothing. ([source](https://example.org)) | It promises at least once. |" in page
     assert "2026-11-27 to 2026-11-28" in page
 
@@ -219,12 +222,18 @@ def test_what_only_another_cluster_showed_is_on_the_page() -> None:
         measured("none", KAFKA, "doubled"),
         measured("crash", KAFKA, "held"),
     ]
-    own = "* Mini 1.0, "
-    assert [line.removeprefix(own) for line in as_markdown([mini], cells).splitlines() if line.startswith(own)] == [
+    said = [line.removeprefix("* Mini 1.0, ") for line in as_markdown([mini], cells).splitlines() if "* Mini" in line]
+    assert [line.partition(" `minibroker ")[0] for line in said] == [
         "transaction timeout, lost, on Kafka 4.4.0 only: held 1 of 2, lost 1 of 2, `why lost`. Here: held 2 of 2.",
         "record too large, no verdict, on Kafka 4.4.0 only: no verdict 1 of 2, torn 1 of 2. Here: torn 1 of 1.",
         "record too large, torn: `why torn`. Kafka 4.4.0: no verdict 1 of 2, torn 1 of 2, `why torn`.",
         "no failure, doubled, on Kafka 4.4.0 only: doubled 1 of 1, `why doubled`. Here: not run.",
+    ]
+    assert [line.partition("mini==1.0 ")[2] for line in said] == [
+        "--failure timeout --times 2 --upstream HOST:PORT`",
+        "--failure oversized --times 2 --upstream HOST:PORT`",
+        "--failure oversized --times 1`",
+        "--failure none --times 1 --upstream HOST:PORT`",
     ]
 
 

@@ -79,30 +79,37 @@ def save(folder: Path, measured: Cell) -> None:
 
 
 def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
-    """A table of the cells here; what did not hold, with what Kafka showed; what each documentation promises."""
+    """A table of the cells here, each row with the command that repeats it; what did not hold, with what Kafka showed;
+    what each documentation promises."""
     known = {cell.at: cell for cell in cells}
-    titles = [failure.title for failure in FAILURES.values()]
-    lines = [f"| framework | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+    titles = [f"{failure.title} `{name}`" for name, failure in FAILURES.items()]
+    lines = [f"| framework | {' | '.join(titles)} | command of a cell |", "|---|" + "---|" * (len(titles) + 1)]
     for framework in frameworks:
         for version in framework.versions:
             own = [known.get((framework.name, version, failure, HERE)) for failure in FAILURES]
             texts = [NOT_RUN if cell is None else cell.text for cell in own]
-            lines.append(f"| {framework.title} {version} | {' | '.join(texts)} |")
+            command = _command(framework, version, "NAME", max(map(_runs, own)))
+            lines.append(f"| {framework.title} {version} | {' | '.join(texts)} | {command} |")
     lines += ["", "The first run of each that did not hold, and what Kafka behind the proxy gave:", ""]
-    titles_of = {framework.name: framework.title for framework in frameworks}
+    framework_of = {framework.name: framework for framework in frameworks}
     clusters = sorted({cell.broker for cell in cells} - {HERE}) or [KAFKA]
     for cell in cells:
-        title = f"{titles_of[cell.framework]} {cell.version}, {FAILURES[cell.failure].title}"
+        framework = framework_of[cell.framework]
+        title = f"{framework.title} {cell.version}, {FAILURES[cell.failure].title}"
         if cell.broker == HERE:
             for said, why in cell.why.items():
                 there = [f"{name}: {_elsewhere(known.get((*cell.at[:3], name)), said)}." for name in clusters]
-                lines.append(f"* {title}, {said}: {_code(why)}. {' '.join(there)}")
+                command = _command(framework, cell.version, cell.failure, _runs(cell))
+                lines.append(f"* {title}, {said}: {_code(why)}. {' '.join(there)} {command}")
             continue
         here = known.get((*cell.at[:3], HERE))
         for said in cell.verdicts:
             if said != HELD and (here is None or said not in here.verdicts):
                 rate = NOT_RUN if here is None else here.text
-                lines.append(f"* {title}, {said}, on {cell.broker} only: {_elsewhere(cell, said)}. Here: {rate}.")
+                command = _command(framework, cell.version, cell.failure, _runs(cell), upstream=True)
+                lines.append(
+                    f"* {title}, {said}, on {cell.broker} only: {_elsewhere(cell, said)}. Here: {rate}. {command}"
+                )
     lines += ["", "| framework | what its documentation promises | measured |", "|---|---|---|"]
     for framework in frameworks:
         dates = sorted({cell.date for cell in cells if cell.framework == framework.name})
@@ -113,6 +120,17 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
         )
         lines.append(f"| {framework.title} | {framework.promise} ([source]({framework.link})) | {measured} |")
     return "\n".join(lines) + "\n"
+
+
+def _runs(measured: Cell | None) -> int:
+    return 0 if measured is None else sum(measured.verdicts.values())
+
+
+def _command(framework: Framework, version: str, failure: str, runs: int, *, upstream: bool = False) -> str:
+    """What repeats a cell with as many runs."""
+    words = [f"minibroker museum scoreboard {framework.name} --client {framework.client}=={version}"]
+    words += [f"--failure {failure}", *([f"--times {runs}"] if runs else [])]
+    return f"`{' '.join([*words, *(['--upstream HOST:PORT'] if upstream else [])])}`"
 
 
 def _elsewhere(other: Cell | None, said: str) -> str:
