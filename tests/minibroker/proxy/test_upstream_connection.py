@@ -161,3 +161,15 @@ async def test_of_a_client_that_has_left_nothing_stays_for_longer_than_half_a_mi
     assert upstream.transport.calls == (["close"] if is_read else ["close", "abort"])
     upstream.connection.connection_lost(None)
     assert (upstream.gone, loop.timers) == (1, [])
+
+
+@pytest.mark.parametrize("sent", [[], [b"a", b"b"]], ids=["nothing", "requests"])
+async def test_what_a_client_sent_that_left_before_there_was_a_connection_goes_on(sent: list[bytes]) -> None:
+    """A broker does what it has received also for a client that does not wait for the answer."""
+    upstream = UpstreamByHand(connected=False)
+    connecting = upstream.connection.connect(Loop(upstream.transport), [("kafka", 9092)], None)  # type: ignore[arg-type]
+    for frame in sent:
+        upstream.connection.send(frame)
+    upstream.connection.close()
+    await asyncio.wait([connecting])
+    assert (upstream.requests(), upstream.ended, upstream.transport.calls) == (sent, [""], ["close"] if sent else [])
