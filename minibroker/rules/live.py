@@ -28,6 +28,7 @@ from minibroker.rules.txn_rules import (
     judge_transactions,
     opened_by,
     read_coordinators,
+    unbroken,
 )
 
 FORGOTTEN_MS = 7 * 86_400_000
@@ -68,6 +69,7 @@ class LiveLog:
 
     facts: r.LogFacts
     cleaned_offset: int = 0
+    hole_end: int = 0
     state: LogState = field(default_factory=LogState)
     spans: list[r.Span] = field(default_factory=list)
     faults: list[r.LogFault] = field(default_factory=list)
@@ -143,6 +145,7 @@ class LiveJudge:
         for root, newest in newest_ms((), ended).items():
             self.newest_ms[root] = max(self.newest_ms.get(root, 0), newest)
         known.cleaned_offset = max(known.cleaned_offset, verdict.facts.cleaned_offset)
+        known.hole_end = max(known.hole_end, verdict.facts.hole_end)
         known.end_offset = verdict.end_offset
         known.fresh += verdict.findings
 
@@ -150,9 +153,9 @@ class LiveJudge:
         """New findings, when every log was read up to where `know` was told that it ends."""
         logs = self.logs.values()
         self._leave_holes()
-        facts = [known.facts._replace(cleaned_offset=known.cleaned_offset) for known in logs]
+        facts = [known.facts._replace(cleaned_offset=known.cleaned_offset, hole_end=known.hole_end) for known in logs]
         moments = Moments(facts, self.newest_ms, APART_MS, self._first_markers())
-        states = [state for history in self.states.values() for state in history]
+        states = unbroken((state for history in self.states.values() for state in history), facts)
         coordinators = read_coordinators(states, whole=coordinators_whole(facts), moments=moments)
         ended = [txn for known in logs for txn in known.ended]
         opened = [txn for known in logs for txn in known.opened]

@@ -201,9 +201,9 @@ class _LogJudge:
             self._gaps = []
             return
         self._gaps = [gap for gap in self._gaps if gap.first_offset < facts.cleaned_offset]
+        facts = facts._replace(hole_end=max((gap.end_offset for gap in self._gaps), default=0))
         if facts.indexed:  # of a running cluster the logs are of different moments
-            reached = max((gap.end_offset for gap in self._gaps), default=0)
-            facts = facts._replace(cleaned_offset=min(facts.cleaned_offset, reached))
+            facts = facts._replace(cleaned_offset=min(facts.cleaned_offset, facts.hole_end))
         self._facts = facts
         # A gap with a batch that could not be read has a finding of its own.
         missing = sum(gap.missing for gap in self._gaps if not self._not_read(gap.first_offset, gap.end_offset))

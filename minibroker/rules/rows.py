@@ -49,8 +49,8 @@ class LogFacts(NamedTuple):
         `recovery_point`.
     indexed: files of aborted transactions and snapshots were looked for (they cannot be fetched).
     settled_offset: for a coordinator's log of a running cluster: the records below it were written before any other log
-        was
-        read.
+        was read.
+    hole_end: where the last place ends at which compaction took batches, once `judge_log` has seen it; 0: none.
     """
 
     log: Log
@@ -63,6 +63,7 @@ class LogFacts(NamedTuple):
     settled_offset: int = EVERYTHING
     compacts: bool = False
     cleaner_offset: int = 0
+    hole_end: int = 0
 
     @property
     def whole(self) -> bool:

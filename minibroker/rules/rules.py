@@ -62,7 +62,7 @@ def judge_verdicts(
     """`judge_logs` of logs that were judged one by one."""
     facts = [verdict.facts for verdict in verdicts]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
-    states = list(states)
+    states = unbroken(states, facts)
     moments = Moments(facts, newest_ms(states, transactions), apart_ms, first_marker_ms(transactions))
     ends: dict[tuple[str, int], int] = {}
     for verdict in verdicts:

@@ -157,6 +157,37 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
     return TxnLogs(tuple(decisions), held, whole)
 
 
+def unbroken(states: Iterable[r.TxnState], facts: Iterable[r.LogFacts]) -> list[r.TxnState]:
+    """The states of any number of transactional ids without those after which others may be missing.
+
+    Compaction keeps an id's newest record and takes older ones first, so two that follow one another always did, but in
+    a replica that fell behind: it fetches on where the leader's log was compacted since, and keeps its own older
+    records before that hole. Two records of one transaction have nothing between them.
+    """
+    holes = {fact.log: fact.hole_end for fact in facts if fact.hole_end}
+    kept = []
+    of_log: dict[tuple[r.Log, str], dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
+    for state in states:
+        if state.log in holes:
+            of_log[state.log, state.transactional_id][state.log.partition, state.offset] = state
+        else:
+            kept.append(state)
+    for (log, _), history in of_log.items():
+        following: r.TxnState | None = None
+        for state in reversed(in_order(history)):
+            if following is not None and state.offset < holes[log] and not _same_transaction(state, following):
+                break
+            kept.append(state)
+            following = state
+    return kept
+
+
+def _same_transaction(state: r.TxnState, other: r.TxnState) -> bool:
+    return (state.producer_id, state.start_timestamp) == (other.producer_id, other.start_timestamp) and (
+        state.start_timestamp >= 0
+    )
+
+
 def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
     """The records of one transactional id, by partition and offset, as they were written."""
     return [history[place] for place in sorted(history)]

@@ -28,6 +28,7 @@ from minibroker.rules.txn_rules import (
     coordinators_whole,
     judge_transactions,
     read_coordinators,
+    unbroken,
 )
 from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
@@ -174,7 +175,10 @@ class SparkAudit:
 
     def _by_id(self, read: Any) -> Any:
         states = of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
-        return states.groupByKey(self._width)
+        return states.groupByKey(self._width).mapValues(partial(unbroken, facts=self._coordinator_facts()))
+
+    def _coordinator_facts(self) -> list[r.LogFacts]:
+        return [fact for fact in self._facts if fact.log.topic == r.TRANSACTION_STATE]
 
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
         own = transactions.filter(lambda txn: txn.log.topic == r.CONSUMER_OFFSETS)

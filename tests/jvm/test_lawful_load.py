@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lawful_load import run
 from toolchain import Unavailable, tool
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyarrow")
+
+from lawful_load import Dropped, dropped_by, run
 
 POINTS = 20
 
@@ -23,3 +24,24 @@ def test_nothing_is_wrong_that_the_load_knows_no_cause_of(tmp_path: Path) -> Non
         pytest.skip(str(missing))
     result = run(POINTS, seed=1, keep=tmp_path)
     assert result.unexplained == []
+
+
+SAID = (
+    "2026-11-28T01:23:28.273Z [TxnMarkerSenderThread-1] INFO"
+    " kafka.coordinator.transaction.TransactionMarkerChannelManager - [Transaction Marker Channel Manager 1]: "
+)
+"""How Kafka 4.4.0 begins a line."""
+
+
+@pytest.mark.jvm
+def test_the_markers_that_a_coordinator_says_it_dropped() -> None:
+    line = (
+        f"{SAID}Couldn't find leader endpoint for partitions Set(deleted-0, kept-1) while trying to send transaction"
+        " markers for transactions-3, these partitions are likely deleted already and hence can be skipped"
+    )
+    at = 1_795_829_008_273
+    assert [*dropped_by(line)] == [
+        Dropped("transactions-3", "deleted", 0, at),
+        Dropped("transactions-3", "kept", 1, at),
+    ]
+    assert not [*dropped_by(f"{SAID}Creating new marker queue map to destination broker 1")]

@@ -12,8 +12,12 @@ import pytest
 from sampling import thinned
 
 from minibroker.rules.catalogue import ERROR, NOTICE
+from minibroker.rules.file_rules import LogRows
+from minibroker.rules.live import LiveJudge
+from minibroker.rules.log_rules import LogVerdict, judge_log
 from minibroker.rules.moments import APART_MS, Moments, newest_ms
-from minibroker.rules.rows import ABORT, COMMIT, EVERYTHING, NONE, Finding, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.rows import ABORT, COMMIT, EVERYTHING, NONE, Finding, Log, LogFacts, Span, Transaction, TxnState
+from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import coordinators_whole, judge_transactions
 
@@ -296,3 +300,33 @@ def test_a_decision_that_was_not_replicated_in_time_and_taken_again_at_its_epoch
     marked = Transaction(DATA, "", 7, 3, 0, 0, 1, 4, outcome, 0, 5_000, 15_000)
     assert closed(Story(states, [marked], 30_000), [marked], compacted=0, deleted=0) == []
     assert all(found.severity == NOTICE for found in judge_states(states))
+
+
+def of_a_replica_that_fell_behind(story: Story, low: int, high: int) -> list[str]:
+    """Messages of a closed directory whose replica of the coordinator's log has the records before `low` and, as the
+    leader's log was compacted meanwhile, those from `high` on; and of one that is followed, without the partition."""
+    spans = Span(STATES, "", 0, 0, low), Span(STATES, "", 0, high, len(story.states))
+    states = [*story.states[:low], *story.states[high:]]
+    facts = LogFacts(STATES, cleaned_offset=EVERYTHING, compacts=True)
+    verdicts = [
+        judge_log(LogRows(facts, spans=spans)),
+        LogVerdict(LogFacts(DATA), 2 * len(story.transactions), [], story.transactions, []),
+    ]
+    found = judge_verdicts(
+        verdicts, states, (), (), as_of_ms=story.end, max_timeout_ms=TIMEOUT, apart_ms=0
+    )  # fmt: skip
+    follower = LiveJudge()
+    follower.know(facts._replace(indexed=False))
+    follower.take(STATES, [*states, *spans], story.end)
+    return [one.message for one in (*found, *follower.judge(story.end))]
+
+
+@pytest.mark.parametrize("bumps", [False, True])
+def test_a_replica_that_fell_behind_has_a_hole_between_two_states(bumps: bool) -> None:
+    """A follower of Kafka 4.4.0 that was down had PrepareAbort before the hole and Ongoing after it, of one id."""
+    story = slowly(told("CAACCACA", bumps=bumps))
+    for low, high in product((3, 5, 8, 9), (12, 15, 16, 19)):
+        assert of_a_replica_that_fell_behind(story, low, high) == [], (low, high)
+        wrong = changed(story, 6, outcome=ABORT)
+        (message,) = of_a_replica_that_fell_behind(wrong, low, high)
+        assert message.endswith("the marker at offset 13 says ABORT")
