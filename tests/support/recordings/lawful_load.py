@@ -505,10 +505,16 @@ def dropped_by(line: str) -> Iterator[Dropped]:
 class Evidence:
     """What the load knows of Kafka's own losses, see the top of this module."""
 
-    def __init__(self, dropped: Iterable[Dropped], disagreements: Mapping[Place, str]) -> None:
+    def __init__(self, dropped: Iterable[Dropped], disagreements: Mapping[Place, str], kept: Path) -> None:
+        """`kept`: the file of what was learned from copies that were removed since."""
         self._disagreements = disagreements
         self._dropped = [*dropped]
+        self._kept = kept
         self._decisions: set[Decision] = set()
+        for line in kept.read_text().splitlines() if kept.exists() else ():
+            decision = Decision(*json.loads(line))
+            partitions = tuple((topic, partition) for topic, partition in decision.partitions)
+            self._decisions.add(decision._replace(partitions=partitions, place=(decision.place[0], decision.place[1])))
 
     def learn(self, folder: Path) -> None:
         """Take what the coordinators decided by a copy; a later one may have lost it to the cleaner."""
@@ -519,6 +525,7 @@ class Evidence:
             if isinstance(row, TxnState)
         ]
         self._decisions |= set(read_coordinators(states, whole=False).decisions)
+        self._kept.write_text("".join(f"{json.dumps(decision)}\n" for decision in sorted(self._decisions)))
 
     def _is_dropped(self, decision: Decision, topic: str, partition: int) -> bool:
         """Whether the coordinator dropped the decision's marker for the partition before it called it complete."""
@@ -640,7 +647,7 @@ def judge(keep: Path, say: Callable[[str], None]) -> Result:
     """Judge the copies of `record`; those without an unexplained error are removed."""
     journal = json.loads((keep / "journal.json").read_text())
     disagreements = {(topic, partition, offset): known for topic, partition, offset, known in journal["disagreements"]}
-    evidence = Evidence([Dropped(**drop) for drop in journal["dropped"]], disagreements)
+    evidence = Evidence([Dropped(**drop) for drop in journal["dropped"]], disagreements, keep / "decisions.jsonl")
     errors, unexplained = 0, []
     for name, what in journal["copies"].items():
         folder = keep / name
