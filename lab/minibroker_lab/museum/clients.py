@@ -55,6 +55,7 @@ LIBRARIES = {
     ),
     "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
     "krafka": Library("cargo", "krafka"),
+    "rskafka": Library("cargo", "rskafka"),
     "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
     "kafka-streams": Library("maven", "org.apache.kafka:kafka-streams"),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka", ("steps_platformatic.mjs", "steps.mjs")),
