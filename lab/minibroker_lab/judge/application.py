@@ -14,6 +14,7 @@ from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.stored import Stored
 
 OFFSET_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+_OFFSET_STEPS = ("AddOffsetsToTxn", "TxnOffsetCommit")
 _WAIT = "CONCURRENT_TRANSACTIONS"
 _FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _NOWHERE = Log("", "", -1)
@@ -77,6 +78,16 @@ class Wire:
         """The EndTxn with which a producer id and epoch ended the transaction that it had at this exchange."""
         return next((end for end in self._ends.get(who, ()) if end["number"] > number), None)
 
+    def is_kept(self, commit: Exchange) -> bool:
+        """Whether the log shows an offset of a TxnOffsetCommit as committed, whatever its answer was."""
+        return any((producer(commit)[0], *row[1:]) in self._kept for row in self._rows(commit))
+
+    def _rows(self, exchange: Exchange) -> Iterator[OffsetRow]:
+        for topic in exchange["request"]["topics"]:
+            for row in topic["partitions"]:
+                place = self.name(topic), row["partition_index"], row["committed_offset"]
+                yield OffsetRow(exchange, exchange["request"].get("group_id", ""), *place)
+
     def offsets(self) -> Iterator[OffsetRow]:
         """Every offset that was committed: in a transaction if that was committed."""
         for exchange in self.exchanges:
@@ -87,13 +98,10 @@ class Wire:
                 end = self.end(who, exchange["number"])
                 if end is None or not end["request"]["committed"]:
                     continue
-            group = exchange["request"].get("group_id", "")
-            for topic in exchange["request"]["topics"]:
-                for row in topic["partitions"]:
-                    place = group, self.name(topic), row["partition_index"], row["committed_offset"]
-                    # Without its answer in the trace, an EndTxn may have come too late and been refused.
-                    if end is None or end["response"] is not None or (who[0], *place) in self._kept:
-                        yield OffsetRow(exchange, *place)
+            for row in self._rows(exchange):
+                # Without its answer in the trace, an EndTxn may have come too late and been refused.
+                if end is None or end["response"] is not None or (who[0], *row[1:]) in self._kept:
+                    yield row
 
 
 def topic_name(topic: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -226,18 +234,15 @@ class Causes:
         return next(filter(None, said), "")
 
     def _lost(self, lineage: Lineage, row: Stored, commit: Exchange | None) -> str:
-        # Without an offset past it the input was not read yet, and the finding shows who wrote it.
-        if row.topic != lineage.source or commit is None or commit["api"] not in OFFSET_COMMITS:
+        if row.topic != lineage.source:
             return ""
-        keys = set(lineage.of_input(row.topic, row.partition, row.record))
-        tries = [
-            sent
-            for sent in self._wire.produced
-            if sent.topic == lineage.target and sent.exchange["number"] < commit["number"] and _has(lineage, sent, keys)
-        ]
-        how = f"exchange {commit['number']}, {commit['api']}"
+        past = commit if commit is not None and commit["api"] in OFFSET_COMMITS else None
+        tries = self._tries(lineage, row)
+        if past is not None:
+            tries = [sent for sent in tries if sent.exchange["number"] < past["number"]]
         if not tries:
-            return f"its offset was committed ({how}) before anything was written for it"
+            # Without an offset past it the input was not read yet.
+            return f"its offset was committed ({_place(past)}) before anything was written for it" if past else ""
         sent = tries[-1]
         end = self._wire.end(sent.batch[:2], sent.exchange["number"]) if sent.transactional else None
         if sent.exchange["errors"]:
@@ -246,10 +251,25 @@ class Causes:
             what = f"the transaction that wrote it was aborted (exchange {end['number']})"
         else:
             what = f"what was written for it (exchange {sent.exchange['number']}) was never committed"
-        if commit["api"] == "OffsetCommit":
+        if past is None:
+            return f"{what}, and the command ended without another try"
+        how = _place(past)
+        if past["api"] == "OffsetCommit":
             outside = " outside of any transaction" if sent.transactional else ""
             return f"{what}, and its offset was committed all the same{outside} ({how})"
         return f"{what}, the consumer was not set back, and a later transaction committed an offset past it ({how})"
+
+    def last_try(self, finding: Finding) -> Exchange | None:
+        """The last Produce of the output of an input that is lost."""
+        row = self._stored.get((finding.log.topic, finding.log.partition, finding.first_offset))
+        own = [lineage for lineage in self._lineages if row is not None and row.topic == lineage.source]
+        tries = [sent.exchange for lineage in own if row is not None for sent in self._tries(lineage, row)]
+        return tries[-1] if tries else None
+
+    def _tries(self, lineage: Lineage, row: Stored) -> list[Produced]:
+        """What was sent for an input."""
+        keys = set(lineage.of_input(row.topic, row.partition, row.record))
+        return [sent for sent in self._wire.produced if sent.topic == lineage.target and _has(lineage, sent, keys)]
 
     def _duplicate(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
         if row.topic != lineage.target:
@@ -258,8 +278,10 @@ class Causes:
         copies = [
             copy for copy in self._committed if copy.topic == row.topic and keys & {*lineage.of_output(copy.record)}
         ]
-        sent = [next((p for p in self._wire.produced if _wrote(p, row_sent)), None) for row_sent in (copies[0], row)]
-        first, again = sent
+        written = [next((p for p in self._wire.produced if _wrote(p, copy)), None) for copy in copies]
+        # In the order in which they were sent: copies may be in several partitions.
+        sent = sorted((p for p in written if p is not None), key=lambda p: p.exchange["number"])
+        first, again = (sent[0], sent[1]) if len(sent) > 1 else (None, None)
         if first is None or again is None or first is again or not (first.transactional and again.transactional):
             return ""
         names = [produced.exchange["request"]["transactional_id"] for produced in (first, again)]
@@ -272,19 +294,45 @@ class Causes:
         if end is None:
             return ""
         rows = [offsets for offsets in self._wire.offsets() if offsets.topic == lineage.source]
+        transactional = [offsets for offsets in rows if offsets.exchange["api"] == "TxnOffsetCommit"]
+        own = [o for o in transactional if self._wire.end(producer(o.exchange), o.exchange["number"]) is end]
         outside = next((offsets.exchange for offsets in rows if offsets.exchange["api"] == "OffsetCommit"), None)
-        own = [offsets for offsets in rows if offsets.exchange["api"] == "TxnOffsetCommit"]
-        ends = [self._wire.end(producer(offsets.exchange), offsets.exchange["number"]) for offsets in own]
-        if outside is not None and all(end_of is not end for end_of in ends):
-            return (
-                f"the transaction that wrote the first one (exchange {end['number']} ended it) has no offsets: they "
-                f"are committed outside of it (exchange {outside['number']}, OffsetCommit)"
-            )
+        why = "" if own else self._without_offsets(first, end, outside)
+        if why:
+            return f"the transaction that wrote the first one (exchange {end['number']} ended it) has no offsets: {why}"
+        inputs = {
+            (place.partition, place.record.offset)
+            for place in self._committed
+            if place.topic == lineage.source and keys & {*lineage.of_input(place.topic, place.partition, place.record)}
+        }
+        own = [offsets for offsets in own if offsets.partition in {partition for partition, _ in inputs}]
+        if len(inputs) == 1 and own:
+            ((partition, offset),) = inputs
+            if own[-1].offset <= offset:
+                return (
+                    f"the first one's transaction committed offset {own[-1].offset} (exchange "
+                    f"{own[-1].exchange['number']}), which is not past {lineage.source}-{partition}@{offset}: the "
+                    "offset to commit is that of the next record"
+                )
         lost = " and its answer was lost" if end["outcome"] != "answered" else ""
         return (
             f"the first one was committed (exchange {end['number']}{lost}), and the same input was sent again in "
             f"another transaction (exchange {again.exchange['number']})"
         )
+
+    def _without_offsets(self, sent: Produced, end: Exchange, outside: Exchange | None) -> str:
+        """Why the transaction of a batch has no offsets; empty where it may have some."""
+        if outside is not None:
+            return f"they are committed outside of it (exchange {outside['number']}, OffsetCommit)"
+        own = [e for e in self._wire.exchanges if e["number"] < end["number"] and producer(e) == sent.batch[:2]]
+        begun = max((e["number"] for e in own if e["api"] == "EndTxn" and not e["errors"]), default=0)
+        steps = [e for e in own if e["api"] in _OFFSET_STEPS and e["number"] > begun]
+        if not steps:
+            return "none were sent"
+        if any(e["api"] == "TxnOffsetCommit" and self._wire.is_kept(e) for e in steps):
+            return ""
+        refused = next((f": {_code(e)}" for e in reversed(steps) if e["errors"]), "")
+        return f"they were not written ({_place(steps[-1])}{refused}), and it was committed all the same"
 
     def _stray(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
         if row.topic != lineage.target:
@@ -303,6 +351,10 @@ def _has(lineage: Lineage, sent: Produced, keys: set[str]) -> bool:
 
 def _wrote(sent: Produced, row: Stored) -> bool:
     return (sent.topic, sent.partition, sent.batch) == (row.topic, row.partition, row.batch)
+
+
+def _place(exchange: Exchange) -> str:
+    return f"exchange {exchange['number']}, {exchange['api']}"
 
 
 def _code(exchange: Exchange) -> str:

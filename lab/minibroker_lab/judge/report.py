@@ -15,7 +15,7 @@ from minibroker_lab.judge.scripts import action_text
 from minibroker_lab.judge.verdict import EXACTLY_ONCE, BrokenPromise
 
 HELD, BROKEN, UNDECIDED, NOT_APPLICABLE = "held", "broken", "undecided", "not applicable"
-_NO_REQUEST = "no request came that the script is about"
+_NO_REQUEST = "the command sent none of the requests that the script makes fail: "
 _SHOWN = 10
 _BEFORE, _AFTER = 6, 3
 _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "Heartbeat", "DescribeCluster")
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
         if run.status and not self.any_status:
             return f"the command ended with {run.status} (--any-exit accepts that)"
         if run.script.steps and not run.fired:
-            return _NO_REQUEST
+            return _NO_REQUEST + about(run)
         if run.lost:
             return f"{run.lost} exchanges came faster than they could be kept"
         return ""
@@ -58,12 +58,31 @@ class Judged(NamedTuple):
         """`HELD`, `BROKEN`, `UNDECIDED`, or `NOT_APPLICABLE` when the client does nothing that the script is about."""
         if self.broken:
             return BROKEN
-        return NOT_APPLICABLE if self.run.misfit or self.doubt == _NO_REQUEST else UNDECIDED if self.doubt else HELD
+        return (
+            NOT_APPLICABLE
+            if self.run.misfit or self.doubt.startswith(_NO_REQUEST)
+            else UNDECIDED
+            if self.doubt
+            else HELD
+        )
 
     @property
     def first(self) -> Exchange | None:
         """The first exchange that broke a promise."""
         return self.broken[0].exchange if self.broken else None
+
+
+def about(run: JudgedRun) -> str:
+    """The requests that a script makes fail, and how many of them came: ``Produce from the 2nd on (0 came)``."""
+    first: dict[str, int] = {}
+    for step in run.script.steps:
+        apis = step.rule.get("api") or "any request"
+        for api in [apis] if isinstance(apis, str) else apis:
+            first[api] = min(first.get(api, step.rule["nth"]), step.rule["nth"])
+    came = Counter(exchange["api"] for exchange in run.exchanges)
+    return ", ".join(
+        f"{api}{f' from number {nth} on' if nth > 1 else ''} ({came[api]} came)" for api, nth in first.items()
+    )
 
 
 def headline(judged: Judged) -> str:

@@ -90,7 +90,7 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             topic_names=ran.topic_names,
             unapplied=ran.unapplied,
             before=ran.left_behind.before,
-            gave_up=bool(ran.status) and not task.any_status,
+            gave_up=ran.status is None or (ran.status != 0 and not task.any_status),
         )
         broken, noticed = judge(evidence)
     if ran.status is None and ran.exchanges:

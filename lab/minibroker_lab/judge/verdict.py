@@ -54,7 +54,7 @@ class Evidence(NamedTuple):
     unapplied: numbers of exchanges that a failure kept from being applied.
     before: in a cluster that others use too, the offset in each partition at which the run's records begin; None: all
         records are the run's.
-    gave_up: the command ended by itself, with an error: started again it would read what has no committed offset.
+    gave_up: the command ended with an error, or was ended: started again it would read what has no committed offset.
     """
 
     disk: Disk
@@ -337,9 +337,11 @@ class _Links:
             return waited_for(self._evidence.exchanges)
         if finding.rule == "lineage-lost":
             offsets = [row for row in self.wire.offsets() if row[2:4] == finding.log[1:]]
-            if offsets:
-                # From a commit behind it on no member gets it; without such a commit it is not read yet.
-                return next((row.exchange for row in offsets if row.offset > finding.first_offset), None)
+            # From a commit behind it on no member gets it; without such a commit it is not read yet, or not written.
+            past = next((row.exchange for row in offsets if row.offset > finding.first_offset), None)
+            tried = past or self._causes.last_try(finding)
+            if tried is not None or offsets:
+                return tried
         at_place = self._there.get((finding.log.topic, finding.log.partition, finding.first_offset))
         batches = self._evidence.produced
         if finding.rule == "lost-record":  # what the answer names is not what lies there

@@ -12,6 +12,7 @@ from minibroker.rules.rows import CommittedOffset, Log, Transaction
 from minibroker.rules.rules import finding
 from minibroker_lab.judge.application import (
     Causes,
+    KeptOffset,
     Wire,
     kept_offsets,
     repeated_offsets,
@@ -32,6 +33,7 @@ class Story:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self.produced: list[Produced] = []
+        self.kept: set[KeptOffset] = set()
         self._numbers = itertools.count(1)
 
     def add(self, api: str, *errors: str, answer: Any = None, fault: int = 0, **request: Any) -> Exchange:
@@ -72,7 +74,7 @@ class Story:
 
     @property
     def wire(self) -> Wire:
-        return Wire(self.exchanges, self.produced)
+        return Wire(self.exchanges, self.produced, kept=self.kept)
 
 
 def shared(story: Story) -> list[int]:
@@ -230,6 +232,26 @@ def test_an_offset_ahead_of_the_work() -> None:
     assert said == "its offset was committed (exchange 1, TxnOffsetCommit) before anything was written for it"
 
 
+def test_an_input_whose_output_was_aborted_and_not_tried_again() -> None:
+    story = Story()
+    story.produce("v", 0)
+    story.end(0, committed=False)
+    assert cause(story, "lineage-lost", row("in", 0), commit=story.exchanges[0]) == (
+        "the transaction that wrote it was aborted (exchange 2), and the command ended without another try"
+    )
+
+
+def test_copies_are_told_in_the_order_in_which_they_were_sent() -> None:
+    """Not in that of their partitions."""
+    story = Story()
+    first = story.produce("v", 0)
+    story.offsets(1, 0)
+    story.end(0)
+    again = story.produce("v", 1)
+    said = cause(story, "lineage-duplicate", row("out", 5, again), row("out", 9, first))
+    assert said.endswith("(exchange 3), and the same input was sent again in another transaction (exchange 4)")
+
+
 def test_an_input_that_nobody_read_yet() -> None:
     story = Story()
     assert cause(story, "lineage-lost", row("in", 0), commit=story.add("Produce")) == ""
@@ -264,6 +286,49 @@ def test_a_commit_whose_answer_was_lost() -> None:
     assert twice(story, first, again) == (
         "the first one was committed (exchange 3 and its answer was lost), and the same input was sent again in "
         "another transaction (exchange 4)"
+    )
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_offsets_that_were_refused_before_the_commit(kept: bool) -> None:
+    story = Story()
+    story.offsets(0, 0)
+    story.end(0)
+    first = story.produce("v", 0)
+    story.offsets(1, 0)["errors"] = ["COORDINATOR_NOT_AVAILABLE (15)"]
+    story.end(0)
+    again = story.produce("v", 1)
+    story.kept = {(1, "g", "in", 0, 1)} if kept else set()  # written, and answered with an error
+    assert twice(story, first, again) == (
+        "the first one was committed (exchange 5), and the same input was sent again in another transaction "
+        "(exchange 6)"
+        if kept
+        else "the transaction that wrote the first one (exchange 5 ended it) has no offsets: they were not written "
+        "(exchange 4, TxnOffsetCommit: COORDINATOR_NOT_AVAILABLE), and it was committed all the same"
+    )
+
+
+def test_a_transaction_that_sent_no_offsets() -> None:
+    story = Story()
+    story.offsets(0, 0)
+    story.end(0)
+    first = story.produce("v", 0)
+    story.end(0)
+    assert twice(story, first, story.produce("v", 1)).endswith("(exchange 4 ended it) has no offsets: none were sent")
+
+
+@pytest.mark.parametrize(("offset", "named"), [(0, True), (1, False)])
+def test_an_offset_that_is_not_past_its_record(offset: int, named: bool) -> None:
+    story = Story()
+    first = story.produce("v", 0)
+    story.offsets(offset, 0)
+    story.end(0)
+    again = story.produce("v", 1)
+    said = cause(story, "lineage-duplicate", row("out", 0, first), row("out", 2, again), row("in", 0))
+    assert said.startswith(
+        "the first one's transaction committed offset 0 (exchange 2), which is not past in-0@0"
+        if named
+        else "the first one was committed"
     )
 
 

@@ -268,8 +268,8 @@ def lineage_stray(c: Client) -> None:
 
 
 def no_progress(c: Client) -> None:
-    """Never comes to an end."""
-    c.send("v")
+    """Reads a record, and never comes to an end."""
+    c.send("v", topic="in")
     time.sleep(600)
 
 
