@@ -199,8 +199,8 @@ class Broker:
         for topic, index in sorted(self._stored):
             image, partition = self.image.topics.get(topic), self.image.partition(topic, index)
             if image is not None and partition is not None and self.node_id in partition.replicas:
-                known = self.directory.topic_id(topic, index)
-                if known in (None, image.topic_id):
+                stored_id = self.directory.topic_id(topic, index)
+                if stored_id in (None, image.topic_id):
                     continue
             log.info("removing the stray replica %s-%d", topic, index)
             self._stored.discard((topic, index))
@@ -268,8 +268,8 @@ class Broker:
         both = (name for name in changed if name in before.topics and name in image.topics)
         replaced = tuple(name for name in both if before.topics[name].topic_id != image.topics[name].topic_id)
         if replaced:
-            kept = {name: topic for name, topic in before.topics.items() if name not in replaced}
-            await self._follow(replace(before, topics=kept), replaced)
+            unreplaced = {name: topic for name, topic in before.topics.items() if name not in replaced}
+            await self._follow(replace(before, topics=unreplaced), replaced)
             before = self.image
         made = await self._new_partitions(image, changed)
         self.image = image

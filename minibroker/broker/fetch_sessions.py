@@ -69,11 +69,11 @@ class FetchSession:
     def apply(self, targets: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
         """Add and update partitions, drop the forgotten ones."""
         for target in targets:
-            known = self.targets.get(target.key)
-            if known is None:
+            previous = self.targets.get(target.key)
+            if previous is None:
                 self.targets[target.key] = target
             else:
-                known.update(target)
+                previous.update(target)
         for key in forgotten:
             self.targets.pop(key, None)
 

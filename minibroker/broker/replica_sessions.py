@@ -39,11 +39,11 @@ class ReplicaSession:
 
     def update(self, target: FetchTarget) -> None:
         key = (target.topic_id, target.index)
-        known = self.targets.get(key)
-        if known is None:
+        previous = self.targets.get(key)
+        if previous is None:
             self.targets[key] = target
         else:
-            known.update(target)
+            previous.update(target)
         self.ready[key] = None
 
     def watch(self, key: TargetKey, partition: Partition) -> None:

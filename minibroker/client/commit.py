@@ -50,21 +50,21 @@ def pending(
     """
     if producer_id < 0 or epoch < 0:
         raise ValueError(f"producer id {producer_id}, epoch {epoch}: no transaction has an id or epoch below 0")
-    _, known = client.describe(transactional_id)
-    state = known.transaction_state
-    if known.producer_id != producer_id:
-        raise ValueError(f"{transactional_id} has producer id {known.producer_id}, not {producer_id} ({state})")
+    _, described = client.describe(transactional_id)
+    state = described.transaction_state
+    if described.producer_id != producer_id:
+        raise ValueError(f"{transactional_id} has producer id {described.producer_id}, not {producer_id} ({state})")
     # As for an EndTxn that is repeated: from transaction.version 2 on the epoch went up with the commit.
     bump = int(client.transaction_version() >= BUMPS_EPOCH)
-    if (state, known.producer_epoch) == (COMPLETE_COMMIT, epoch + bump):
+    if (state, described.producer_epoch) == (COMPLETE_COMMIT, epoch + bump):
         return state, []
-    if known.producer_epoch != epoch:
-        raise ValueError(f"{transactional_id} has epoch {known.producer_epoch}, not {epoch} ({state})")
+    if described.producer_epoch != epoch:
+        raise ValueError(f"{transactional_id} has epoch {described.producer_epoch}, not {epoch} ({state})")
     if state not in (ONGOING, PREPARE_COMMIT):
         raise ValueError(
             f"{transactional_id} is in state {state}: only {ONGOING} and {PREPARE_COMMIT} can be committed"
         )
-    places = [(topic.topic, index) for topic in known.topics for index in topic.partitions]
+    places = [(topic.topic, index) for topic in described.topics for index in topic.partitions]
     return state, [_pending(client, topic, index, producer_id) for topic, index in sorted(places)]
 
 

@@ -71,10 +71,10 @@ def find_hanging(
         for producer in client.producers(name, index)
         if producer.current_txn_start_offset != NO_OFFSET
     ]
-    known = _coordinators(client, suspects)
+    states = _coordinators(client, suspects)
     ended = []
     for suspect in suspects:
-        state = known.get(suspect.producer.producer_id)
+        state = states.get(suspect.producer.producer_id)
         if state is None:
             if now_ms - suspect.producer.last_timestamp >= older_than_ms:
                 ended.append(suspect)

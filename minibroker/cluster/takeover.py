@@ -104,9 +104,9 @@ def _wrong_acls(kraft: KraftMetadata | None) -> str | None:
 def _take_over_metadata(state: ControllerState, kraft: KraftMetadata) -> None:
     state.skip_producer_ids(kraft.next_producer_id)
     for node, configs in kraft.broker_configs.items():
-        known = _known_broker_configs(node, configs)
-        if known:
-            state.set_broker_configs(node, known)
+        broker_configs = _known_broker_configs(node, configs)
+        if broker_configs:
+            state.set_broker_configs(node, broker_configs)
     for (kind, name), configs in kraft.resource_configs.items():
         if configs:
             state.set_resource_configs(kind, name, configs)

@@ -142,9 +142,9 @@ class ConfigControl:
         """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
         node = resource.resource_name
         self._check_node(node, "node id. Expected")
-        known = logger_levels()
+        levels = logger_levels()
         for change in resource.configs:
-            _check_logger_change(change, known, self._unknown_logger_operation)
+            _check_logger_change(change, levels, self._unknown_logger_operation)
         if not validate_only:
             for change in resource.configs:
                 set_logger_level(

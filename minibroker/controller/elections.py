@@ -80,11 +80,11 @@ def _completed(
     """A reassignment ends once every added replica is in sync and an in-sync replica remains."""
     if not adding and not removing:
         return replicas, isr, adding, removing
-    kept = tuple(node for node in replicas if node not in removing)
+    staying = tuple(node for node in replicas if node not in removing)
     kept_isr = tuple(node for node in isr if node not in removing)
-    if not kept or not kept_isr or any(node not in isr for node in adding):
+    if not staying or not kept_isr or any(node not in isr for node in adding):
         return replicas, isr, adding, removing
-    return kept, kept_isr, (), ()
+    return staying, kept_isr, (), ()
 
 
 def _eligible(

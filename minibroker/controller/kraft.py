@@ -352,7 +352,7 @@ def _or(changed: Sequence[Any] | None, before: tuple[Any, ...]) -> tuple[Any, ..
 
 
 def _mechanism(number: int) -> str:
-    for name, known in SCRAM_MECHANISMS.items():
-        if known == number:
+    for name, mechanism in SCRAM_MECHANISMS.items():
+        if mechanism == number:
             return name
     raise Malformed(f"{DIRECTORY}: SCRAM mechanism {number}, which this version does not know")

@@ -32,15 +32,15 @@ class ReplicationControl:
 
         clean: it shut down cleanly, so it has every record that it acknowledged (KIP-966).
         """
-        known = replace(broker, fenced=True, epoch=self._state.image.offset, shutting_down=False)
-        self._state.register_broker(known)
+        registered = replace(broker, fenced=True, epoch=self._state.image.offset, shutting_down=False)
+        self._state.register_broker(registered)
         if not clean:
             lost = frozenset({broker.node_id})
             self._change(
                 lambda p: broker.node_id in p.isr or broker.node_id in p.elr,
                 lambda p, w: w._replace(unclean_shutdown=lost),
             )
-        return known
+        return registered
 
     def unfence(self, node_id: int) -> None:
         """The broker serves now: partitions that lack a leader may get it."""

@@ -111,8 +111,8 @@ class TopicControl:
         sizes = yield from in_steps((self._count(topic), topic) for topic in request.topics)
         if sum(count for count, _ in sizes) > MAX_PARTITIONS_PER_REQUEST:
             return "Excessively large number of partitions per request."
-        known = self._state.image.topics
-        new = [(count, topic) for count, topic in sizes if count > 0 and topic.name not in known]
+        topics = self._state.image.topics
+        new = [(count, topic) for count, topic in sizes if count > 0 and topic.name not in topics]
         if sum(1 + count + len(topic.configs) for count, topic in new) > MAX_RECORDS_PER_REQUEST:
             return "Unable to perform excessively large batch operation."
         return None
@@ -280,9 +280,9 @@ class TopicControl:
         # A duplicate name is answered once (ControllerApis.createPartitions).
         counts = Counter(topic.name for topic in request.topics)
         results = []
-        known = self._state.image.topics
+        topics = self._state.image.topics
         added = sum(
-            max(0, topic.count - len(known[topic.name].partitions)) for topic in request.topics if topic.name in known
+            max(0, topic.count - len(topics[topic.name].partitions)) for topic in request.topics if topic.name in topics
         )
         for topic in {topic.name: topic for topic in request.topics}.values():
             yield None

@@ -61,12 +61,12 @@ class Coordinators:
         return tuple(self._made.values())
 
     def _of(self, topic: str) -> Coordinator:
-        known = self._made.get(topic)
-        if known is None:
-            known = self._made[topic] = _LATER[topic](self)
+        coordinator = self._made.get(topic)
+        if coordinator is None:
+            coordinator = self._made[topic] = _LATER[topic](self)
             if self._started:
-                known.start()
-        return known
+                coordinator.start()
+        return coordinator
 
     def _make_transactions(self) -> Coordinator:
         from minibroker.coordinator_runtime.transaction_service import TransactionService
@@ -97,9 +97,9 @@ class Coordinators:
 
     def resigned(self, topic: str, index: int) -> None:
         """The broker no longer leads this partition."""
-        known = self._made.get(topic)
-        if known is not None:
-            known.resigned(index)
+        coordinator = self._made.get(topic)
+        if coordinator is not None:
+            coordinator.resigned(index)
 
     def reconfigure(self) -> None:
         """Settings or finalized features have changed."""

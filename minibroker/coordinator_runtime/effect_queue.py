@@ -61,10 +61,10 @@ class EffectQueue(Generic[S]):
         if wanted is None:
             self._holds = None
         released: list[tuple[S, Effect]] = []
-        kept: list[tuple[S, Effect]] = []
+        staying: list[tuple[S, Effect]] = []
         for held in self._held:
-            (released if wanted is None or wanted(held[1]) else kept).append(held)
-        self._held = kept
+            (released if wanted is None or wanted(held[1]) else staying).append(held)
+        self._held = staying
         self._due.extend(released)
         self._schedule()
         return [effect for _, effect in released]

@@ -22,23 +22,23 @@ async def refusal_of_unknown(
     INVALID_PRODUCER_EPOCH: another producer id or epoch holds the transactional id. INVALID_PRODUCER_ID_MAPPING: no
     producer does. NOT_ENOUGH_REPLICAS: the coordinator cannot answer now, and clients retry on this code.
     """
-    known = await _described(broker, transactional_id)
-    if isinstance(known, ApiError):
-        return known
-    if known.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+    state = await _described(broker, transactional_id)
+    if isinstance(state, ApiError):
+        return state
+    if state.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the coordinator does not know transactional id {transactional_id}"
         )
-    if known.error != ErrorCode.NONE:
+    if state.error != ErrorCode.NONE:
         return ApiError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator answered {ErrorCode(known.error).name}"
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator answered {ErrorCode(state.error).name}"
         )
-    if (known.producer_id, known.epoch) == (producer_id, producer_epoch):
+    if (state.producer_id, state.epoch) == (producer_id, producer_epoch):
         return None
     return ApiError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer id {producer_id} epoch {producer_epoch} is not known here and does not hold {transactional_id}:"
-        f" expected producer id {known.producer_id} epoch {known.epoch}",
+        f" expected producer id {state.producer_id} epoch {state.epoch}",
     )
 
 
@@ -54,5 +54,5 @@ async def _described(
         response = await call(broker.transport, node_id, request, 0, m.DescribeTransactionStateResponse)
     except ApiError as error:
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator did not answer: {error}")
-    (known,) = response.transaction_states
-    return known
+    (state,) = response.transaction_states
+    return state

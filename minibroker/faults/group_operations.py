@@ -35,12 +35,12 @@ async def remove_member(cluster: Cluster, *, group: str, member: str | None = No
 
     service = _coordinator(cluster, group)
     index, shard = service.shard_for(group)
-    known = forced.members(shard, group)
-    if member is None and len(known) != 1:
-        raise FaultError(f"member is needed: group {group} has {_named(known)}")
-    chosen = [each for each in known if member is None or any(fnmatchcase(name or "", member) for name in each)]
+    members = forced.members(shard, group)
+    if member is None and len(members) != 1:
+        raise FaultError(f"member is needed: group {group} has {_named(members)}")
+    chosen = [each for each in members if member is None or any(fnmatchcase(name or "", member) for name in each)]
     if not chosen:
-        raise FaultError(f"no member of group {group} fits {member!r}; it has {_named(known)}")
+        raise FaultError(f"no member of group {group} fits {member!r}; it has {_named(members)}")
     for each in chosen:
         await service.host.execute(index, forced.remove(shard, group, each.member_id))
     return sorted(each.member_id for each in chosen)

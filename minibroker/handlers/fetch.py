@@ -158,11 +158,13 @@ def _tell_leader(ctx: RequestContext, read: Read, nodes: dict[int, FetchResponse
     """The current leader (KIP-951), and where it is for a consumer: a follower gets no addresses (KafkaApis). Versions
     before 16 have no field for them."""
     image = ctx.broker.image
-    known = image.partition(read.target.topic, read.target.index)
-    leader = image.brokers.get(known.leader) if known is not None else None
-    if known is None or leader is None:
+    current = image.partition(read.target.topic, read.target.index)
+    leader = image.brokers.get(current.leader) if current is not None else None
+    if current is None or leader is None:
         return
-    read.data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+    read.data.current_leader = FetchResponse.LeaderIdAndEpoch(
+        leader_id=current.leader, leader_epoch=current.leader_epoch
+    )
     nodes[leader.node_id] = FetchResponse.NodeEndpoint(
         node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
     )

@@ -40,9 +40,9 @@ def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget])
     zero is an error for the first partition that is read, and counts as 0 for those after it
     (ReplicaManager.readFromLog). No answer is built for a partition of which an incremental session would drop it."""
     reads, channel = fetch.reads, ctx.connection.channel
-    known = not fetch.full and fetch.replica_id == CONSUMER and not fetch.denied
+    by_session = not fetch.full and fetch.replica_id == CONSUMER and not fetch.denied
     for target in targets:
-        if known and (partition := _without_news(ctx, target)) is not None:
+        if by_session and (partition := _without_news(ctx, target)) is not None:
             fetch.idle.append((partition, target))
             if fetch.remaining < 0:
                 fetch.remaining = 0

@@ -51,8 +51,8 @@ def _targets(ctx: RequestContext, request: FetchRequest) -> list[tuple[FetchTarg
     """What is fetched, each with the start of the follower's log."""
     targets = []
     for topic in request.topics:
-        known = ctx.broker.image.topic_by_id(topic.topic_id)
-        name = known.name if known is not None else ""
+        image = ctx.broker.image.topic_by_id(topic.topic_id)
+        name = image.name if image is not None else ""
         targets += [
             (
                 FetchTarget(

@@ -39,7 +39,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
     wanted = request.topics
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _Describing(ctx, request, {}).answer(list(ctx.broker.image.topics.values()))
-    known = ctx.broker.image.topics
+    topics = ctx.broker.image.topics
     missing: list[str] = []
     by_id = unnamed = False
     for topic in wanted:
@@ -47,7 +47,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Answer:
             by_id = True
         elif topic.name is None:
             unnamed = True
-        elif topic.name not in known:
+        elif topic.name not in topics:
             missing.append(topic.name)
     if by_id:
         if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1]:
@@ -231,11 +231,11 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
     """DescribeCluster v0-2; only the brokers' endpoint type is served (MISMATCHED_ENDPOINT_TYPE otherwise)."""
     image = ctx.broker.image
     if request.endpoint_type != _ENDPOINT_BROKER:
-        known = request.endpoint_type == 2
+        for_controllers = request.endpoint_type == 2
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if for_controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of wrong type."
-            if known
+            if for_controllers
             else "Unsupported endpoint type",
             endpoint_type=_ENDPOINT_BROKER,
             cluster_id="",

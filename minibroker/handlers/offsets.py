@@ -171,10 +171,10 @@ class _OffsetFetch:
         for name, offsets in shard.offsets.group(group_id).items():
             topic_id = NO_ID
             if self._by_id:
-                known = self._ctx.broker.image.topics.get(name)
-                if known is None:  # deleted, and its offsets are about to go as well
+                image = self._ctx.broker.image.topics.get(name)
+                if image is None:  # deleted, and its offsets are about to go as well
                     continue
-                topic_id = known.topic_id
+                topic_id = image.topic_id
             partitions: list[Any] = []
             # Neither offsets committed in the meantime are in it, nor ends of transactions: what was pending with an
             # offset is answered with it.
@@ -190,11 +190,11 @@ class _OffsetFetch:
         for topic in topics:
             name = topic.name
             if self._by_id:
-                known = self._ctx.broker.image.topic_by_id(topic.topic_id)
-                if known is None:
+                image = self._ctx.broker.image.topic_by_id(topic.topic_id)
+                if image is None:
                     strange.append(self._topic(topic, name, code=ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
-                name = known.name
+                name = image.name
             if shard is None:
                 responses.append(self._topic(topic, topic.name))
                 continue
@@ -236,11 +236,11 @@ def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> Answer
     """OffsetDelete v0. When the group is refused the answer has its error and no partitions."""
     image = ctx.broker.image
     responses = [_DeleteTopicResponse(name=topic.name, partitions=[]) for topic in request.topics]
-    known: list[tuple[str, list[int]]] = [(topic.name, []) for topic in request.topics]
+    requested: list[tuple[str, list[int]]] = [(topic.name, []) for topic in request.topics]
 
     def look_up(some: Sequence[tuple[int, int]]) -> None:
         for number, index in some:
-            name, there = known[number]
+            name, there = requested[number]
             if image.partition(name, index) is not None:
                 there.append(index)
             else:
@@ -250,7 +250,7 @@ def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> Answer
 
     def delete() -> Deferred[list[list[tuple[int, ErrorCode]]]]:
         check_group_id(request.group_id)
-        return ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
+        return ctx.broker.coordinators.groups.delete_offsets(request.group_id, requested)
 
     def refused(error: ApiError) -> Answer:
         ctx.refused(request.group_id, error)

@@ -136,8 +136,8 @@ def _each_once(entries: list[_Entry], api_version: int) -> tuple[list[_Entry], d
     If several entries of a partition are batches, the last is written, because Kafka keeps them in a map. Entries that
     are not batches go to a map of refusals, which the answer contains. Null records are skipped beside others.
     """
-    kept = {entry.key: entry for entry in entries}
-    if len(kept) == len(entries):
+    last_of_key = {entry.key: entry for entry in entries}
+    if len(last_of_key) == len(entries):
         return entries, {}
     counts = Counter(entry.key for entry in entries)
     refused: dict[_Key, ApiError] = {}
@@ -149,8 +149,8 @@ def _each_once(entries: list[_Entry], api_version: int) -> tuple[list[_Entry], d
                 batches[entry.key] = entry
             else:
                 refused[entry.key] = error
-    kept.update(batches)
-    return list(kept.values()), {key: error for key, error in refused.items() if key in batches}
+    last_of_key.update(batches)
+    return list(last_of_key.values()), {key: error for key, error in refused.items() if key in batches}
 
 
 def _no_batch(records: memoryview, api_version: int) -> ApiError | None:
@@ -592,11 +592,11 @@ def _refusal(
     )
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.api_version >= _CURRENT_LEADER_VERSION:
         broker = ctx.broker
-        known = broker.image.partition(entry.topic, entry.index)
-        leader = broker.image.brokers.get(known.leader) if known is not None else None
-        if known is not None and leader is not None:
+        current = broker.image.partition(entry.topic, entry.index)
+        leader = broker.image.brokers.get(current.leader) if current is not None else None
+        if current is not None and leader is not None:
             answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                leader_id=known.leader, leader_epoch=known.leader_epoch
+                leader_id=current.leader, leader_epoch=current.leader_epoch
             )
             nodes[leader.node_id] = ProduceResponse.NodeEndpoint(
                 node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack

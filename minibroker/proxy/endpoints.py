@@ -92,12 +92,12 @@ def moved(api_key: int, answer: Response, locate: Locate) -> bool:
     """Put the addresses of `locate` into an answer; whether any changed. No address (an error's "" or -1) stays."""
     changed = False
     for key, endpoint in _ENDPOINTS[api_key](answer):
-        here = endpoint.host, endpoint.port
+        upstream_address = endpoint.host, endpoint.port
         if not endpoint.host or endpoint.port <= 0:
             continue
-        there = locate(key, here)
-        if there != here:
-            endpoint.host, endpoint.port = there
+        client_address = locate(key, upstream_address)
+        if client_address != upstream_address:
+            endpoint.host, endpoint.port = client_address
             changed = True
     return changed
 
@@ -108,8 +108,8 @@ def offered(answer: m.ApiVersionsResponse) -> bool:
     for api in list(answer.api_keys):
         if api.api_key not in CARRIERS:
             continue
-        known = registry().get(api.api_key)
-        highest = -1 if known is None else known[1].__versions__[1]
+        classes = registry().get(api.api_key)
+        highest = -1 if classes is None else classes[1].__versions__[1]
         if api.max_version <= highest:
             continue
         changed = True

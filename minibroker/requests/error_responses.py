@@ -117,7 +117,7 @@ class _Builder:
                 items = _items_for(type(self._request), item.struct, field, kind)
                 if not items and item.struct is self._request and field.answers is None and self._homeless(kind):
                     items = [_Item({}, None)]
-                return [self._fill(kind, thing) for thing in items]
+                return [self._fill(kind, item_in_request) for item_in_request in items]
         elif named is not None and not field.array:
             return named
         elif field.answers is not None and item.struct is self._request:

@@ -53,16 +53,16 @@ def _allowed(
 
     name: the field with an item's name; items without one stay.
     """
-    kept: list[Any] = []
+    allowed: list[Any] = []
 
     def look(items: Sequence[Any]) -> None:
         for item in items:
             named = getattr(item, name)
             if named is None or may(ctx, operation, kind, named):
-                kept.append(item)
+                allowed.append(item)
 
     def only_those() -> Answer:
-        setattr(answer, field, kept)
+        setattr(answer, field, allowed)
         return answer  # type: ignore[no-any-return]
 
     return in_slices(ctx, getattr(answer, field), look, only_those)
@@ -89,7 +89,7 @@ def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any)
     named = {group.group_id: group.topics is not None for group in request.groups}
     holders = [(answer, request.topics is not None)]
     holders += [(group, named.get(group.group_id, False)) for group in answer.groups]
-    kept: list[list[Any]] = [[] for _ in holders]
+    allowed: list[list[Any]] = [[] for _ in holders]
     hidden: list[tuple[Any, ErrorCode]] = []
 
     def look(topics: Sequence[tuple[int, Any]]) -> None:
@@ -100,14 +100,14 @@ def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any)
                     continue
                 code = denied(ctx, DESCRIBE, TOPIC, name).code
                 hidden.extend((partition, code) for partition in topic.partitions)
-            kept[number].append(topic)
+            allowed[number].append(topic)
 
     def hide(partitions: Sequence[tuple[Any, ErrorCode]]) -> None:
         for partition, code in partitions:
             partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
 
     def only_those() -> Answer:
-        for (holder, _), topics in zip(holders, kept, strict=True):
+        for (holder, _), topics in zip(holders, allowed, strict=True):
             holder.topics = topics
         return in_slices(ctx, hidden, hide, lambda: answer)
 
@@ -234,9 +234,9 @@ def _known_names(ctx: RequestContext, _: Any, answer: Any) -> Answer:
 
     def name(topics: Sequence[Any]) -> None:
         for topic in topics:
-            known = ctx.broker.image.topic_names.get(topic.topic_id)
-            if known is not None and may(ctx, DESCRIBE, TOPIC, known):
-                topic.name = known
+            topic_name = ctx.broker.image.topic_names.get(topic.topic_id)
+            if topic_name is not None and may(ctx, DESCRIBE, TOPIC, topic_name):
+                topic.name = topic_name
 
     return in_slices(ctx, answer.responses, name, lambda: None)
 

@@ -29,5 +29,5 @@ def protocol_named(name: str, listener: str) -> SecurityProtocol:
     try:
         return SecurityProtocol[name]
     except KeyError:
-        known = ", ".join(protocol.name for protocol in SecurityProtocol)
-        raise ConfigError(f"listener {listener}: {name!r} is no security protocol, only {known}") from None
+        names = ", ".join(protocol.name for protocol in SecurityProtocol)
+        raise ConfigError(f"listener {listener}: {name!r} is no security protocol, only {names}") from None

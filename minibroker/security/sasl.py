@@ -58,8 +58,8 @@ class PlainSaslServer:
         if len(parts) != 3:
             raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization, name, password = parts
-        known = self._users.get(name)
-        if not name or not password or not hmac.compare_digest((known or "").encode(), password.encode()):
+        expected = self._users.get(name)
+        if not name or not password or not hmac.compare_digest((expected or "").encode(), password.encode()):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization not in ("", name):
             raise AuthenticationFailed(

@@ -157,11 +157,11 @@ def _acl(table: Mapping[str, Any], where: str) -> list[CreateAclsRequest.AclCrea
     operations = table["operations"]
 
     def choice(kind: Any, name: str, text: Any) -> Any:
-        known = {member.name: member for member in kind if member.name not in ("UNKNOWN", "ANY", "MATCH")}
-        member = known.get(str(text).upper())
+        by_name = {member.name: member for member in kind if member.name not in ("UNKNOWN", "ANY", "MATCH")}
+        member = by_name.get(str(text).upper())
         if member is None:
             raise ConfigError(
-                f"{where}: {name} has no {text!r}{near(str(text).upper(), known) or ': ' + ', '.join(known)}"
+                f"{where}: {name} has no {text!r}{near(str(text).upper(), by_name) or ': ' + ', '.join(by_name)}"
             )
         return member
 

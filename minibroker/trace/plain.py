@@ -42,8 +42,8 @@ def _is_secret(struct: Struct, field: Field) -> bool:
     if field.secret is True:
         return True
     name = str(getattr(struct, str(field.secret)) or "")
-    known = BROKER_KEYS.get(name)
-    return (known is not None and known.type is ConfigType.PASSWORD) or any(w in name.lower() for w in _SECRET_CONFIGS)
+    key = BROKER_KEYS.get(name)
+    return (key is not None and key.type is ConfigType.PASSWORD) or any(w in name.lower() for w in _SECRET_CONFIGS)
 
 
 def has_secret(message: Struct, version: int) -> bool:

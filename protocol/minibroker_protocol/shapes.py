@@ -133,10 +133,10 @@ class Shapes:
         return 16 + (_WEIGHT.get(kind.code) or _VARIABLE_WEIGHT.get(kind.code, 0))
 
     def _size(self, cls: type[Struct]) -> tuple[int, int]:
-        known = self._sizes.get(cls)
-        if known is None:
-            known = self._sizes[cls] = self._measure(cls)
-        return known
+        size = self._sizes.get(cls)
+        if size is None:
+            size = self._sizes[cls] = self._measure(cls)
+        return size
 
     def _measure(self, cls: type[Struct]) -> tuple[int, int]:
         smallest = 1 if self.flexible else 0

@@ -252,11 +252,11 @@ def _write_group(
             if stop():
                 raise Stopped
             result.bytes_read += header.size
-            kept = rules.clean(header, data)
-            if kept is not None:
-                headers.append(kept[0])
-                buffers.append(kept[1])
-                waiting += len(kept[1])
+            cleaned = rules.clean(header, data)
+            if cleaned is not None:
+                headers.append(cleaned[0])
+                buffers.append(cleaned[1])
+                waiting += len(cleaned[1])
             if waiting >= chunk_bytes:
                 write()
     write()

@@ -82,9 +82,9 @@ class LeaderEpochCache:
         if last_offset < begin:
             return ""
         first = max(first_offset, begin)
-        known = self.epoch_for_offset(first)
-        if known != epoch:
-            return f"{FILE_NAME} says {known}"
+        epoch_there = self.epoch_for_offset(first)
+        if epoch_there != epoch:
+            return f"{FILE_NAME} says {epoch_there}"
         following = bisect_right(self._starts, first)
         if following < len(self._starts) and self._starts[following] <= last_offset:
             return f"{FILE_NAME} says {self._epochs[following]} from offset {self._starts[following]} on"

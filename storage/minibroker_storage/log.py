@@ -223,9 +223,9 @@ class PartitionLog:
         if origin is not Origin.CLIENT:
             prepared = appending.prepare(self.producers, records, headers, origin, transaction_version, guard)
         elif headers[0].producer_id >= 0:  # a client sends one batch, and no marker
-            known = self.producers.find_duplicate(headers[0])
-            if known is not None:
-                return appending.duplicate(known, self.log_start_offset)
+            duplicate = self.producers.find_duplicate(headers[0])
+            if duplicate is not None:
+                return appending.duplicate(duplicate, self.log_start_offset)
             append = self.producers.prepare(headers[0], origin=origin, guard=guard)
             prepared = () if append is None else (append,)
         self._write(segment, batches.buffers, headers, prepared, now_ms)

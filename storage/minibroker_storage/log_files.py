@@ -155,10 +155,10 @@ class LogFiles:
     def truncate_to(self, offset: int) -> None:
         """Truncates: removes every batch that reaches `offset` or past it. The first segment must begin before it.
         `ends_at` follows, once the log has its new end."""
-        kept = [segment for segment in self.segments if segment.base_offset < offset]
+        segments_below = [segment for segment in self.segments if segment.base_offset < offset]
         self.snapshots.remove_where(lambda taken: taken > offset)
-        self._remove_from_the_end(self.segments.all[len(kept) :])
-        self.segments.replace(kept)
+        self._remove_from_the_end(self.segments.all[len(segments_below) :])
+        self.segments.replace(segments_below)
         self.segments.active.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int, config: LogConfig, now_ms: int) -> None:

@@ -79,10 +79,11 @@ def check_data(
 
 
 def check_epoch(producer_id: int, epoch: int, entry: ProducerEntry | None) -> None:
-    known = NO_EPOCH if entry is None else entry.epoch
-    if epoch < known:
+    current = NO_EPOCH if entry is None else entry.epoch
+    if epoch < current:
         raise ApiError(
-            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id}: expected epoch {known} or higher, got {epoch}"
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id}: expected epoch {current} or higher, got {epoch}",
         )
 
 
@@ -145,8 +146,8 @@ def _in_sequence(epoch: int, first: int, entry: ProducerEntry | None) -> bool:
 
 
 def _expected(expected: int, first: int, epoch: int, entry: ProducerEntry | None) -> str:
-    known = "nothing known of the producer" if entry is None else f"known: {entry.describe()}"
-    return f"expected sequence {expected}, got {first} at epoch {epoch}; {known}"
+    described = "nothing known of the producer" if entry is None else f"known: {entry.describe()}"
+    return f"expected sequence {expected}, got {first} at epoch {epoch}; {described}"
 
 
 def _unknown_producer(epoch: int, first: int, entry: ProducerEntry | None) -> ApiError:
@@ -177,12 +178,12 @@ def check_marker(
     check_epoch(append.producer_id, append.epoch, entry)
     if entry is not None:
         _check_bumped(append, entry, transaction_version)
-    known = NO_EPOCH if entry is None else entry.coordinator_epoch
+    current = NO_EPOCH if entry is None else entry.coordinator_epoch
     coordinator_epoch = control.coordinator_epoch
-    if coordinator_epoch is not None and coordinator_epoch < known:
+    if coordinator_epoch is not None and coordinator_epoch < current:
         raise ApiError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"producer {append.producer_id}: expected coordinator epoch {known} or higher, got {coordinator_epoch}",
+            f"producer {append.producer_id}: expected coordinator epoch {current} or higher, got {coordinator_epoch}",
         )
 
 

@@ -136,8 +136,8 @@ def offset_for_timestamp(
 
 
 def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace) -> TimestampOffset | None:
-    known = segment.time_index.lookup(timestamp)[1]
-    start = segment.offset_index.lookup(max(known, log_start_offset))[1]
+    indexed_offset = segment.time_index.lookup(timestamp)[1]
+    start = segment.offset_index.lookup(max(indexed_offset, log_start_offset))[1]
     for position, header in segment.headers(start):
         # The time index says no more than that nothing before `start` is late enough.
         if header.max_timestamp < timestamp or header.last_offset < log_start_offset:

@@ -179,9 +179,9 @@ class Segment:
         """Aborted transactions whose markers lie here. Raises MalformedFile when the file is broken."""
         if self._txn_index is None:
             path = self._txn_file.path
-            there = self._disk.exists(path)
-            self._txn_index = TxnIndex.decode(self._disk.read_bytes(path) if there else b"", self.base_offset, path)
-            self._txn_written = len(self._txn_index) if there else -1
+            exists = self._disk.exists(path)
+            self._txn_index = TxnIndex.decode(self._disk.read_bytes(path) if exists else b"", self.base_offset, path)
+            self._txn_written = len(self._txn_index) if exists else -1
         return self._txn_index
 
     def append_aborted(self, aborted: AbortedTxn) -> None:

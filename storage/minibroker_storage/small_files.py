@@ -105,9 +105,9 @@ class RootFiles:
         """Reports a topic id that is not that of the topic's other partitions."""
         place = partition_of(directory)
         assert place is not None
-        known, other = self._topic_ids.setdefault(place[0], (topic_id, directory))
-        if known != topic_id:
-            reason = f"topic id {topic_id_text(topic_id)}, {other} has {topic_id_text(known)}"
+        known_id, other = self._topic_ids.setdefault(place[0], (topic_id, directory))
+        if known_id != topic_id:
+            reason = f"topic id {topic_id_text(topic_id)}, {other} has {topic_id_text(known_id)}"
             self._report(Finding(TOPIC_ID, join(directory, FILE_NAME), reason))
 
     def without_directory(

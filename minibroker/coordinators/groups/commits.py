@@ -243,7 +243,7 @@ class OffsetDecisions:
         self._unwritten.clear()
         records: list[CoordinatorRecord] = []
         for group_id, group in list(self._groups.items()):
-            kept = False
+            any_kept = False
             for topic, partitions in self._offsets.group(group_id).items():
                 subscribed = group.is_subscribed_to(topic)
                 for partition, offset in partitions.items():
@@ -254,10 +254,10 @@ class OffsetDecisions:
                         or self._offsets.is_pending(group_id, topic, partition)
                         or not is_expired(offset, now_ms, base_ms, retention_ms)
                     ):
-                        kept = True
+                        any_kept = True
                     else:
                         records.append(offset_tombstone(group_id, topic, partition))
-            if not kept and group.is_empty and not self._offsets.has_pending(group_id):
+            if not any_kept and group.is_empty and not self._offsets.has_pending(group_id):
                 records += group.tombstones()
         return CoordinatorResult(None, tuple(records))
 

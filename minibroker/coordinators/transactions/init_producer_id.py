@@ -116,17 +116,17 @@ def _take_over(
     Kafka shuts its producer out, the owner of the current epoch too. By the text the epoch decides as it does without a
     transaction: the last one is a late copy of a bump that was answered, the current one the owner's.
     """
-    again = ApiError(
+    try_again = ApiError(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         f"the running transaction of {entry.metadata.transactional_id} is aborted first",
     )
     if expected is not None and shard.config.semantics.init_compares_epoch_while_ongoing:
         if expected.producer_epoch == entry.epoch:
-            return abort_for_owner(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms)
+            return abort_for_owner(shard, entry, try_again, producer_ids=producer_ids, now_ms=now_ms)
         if expected.producer_epoch == entry.last_epoch:
             return CoordinatorResult(ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch))
         raise fenced(entry, expected, "has neither the current nor the last epoch")
-    return abort_with_fence(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms, timed_out=False)
+    return abort_with_fence(shard, entry, try_again, producer_ids=producer_ids, now_ms=now_ms, timed_out=False)
 
 
 def _claim(

@@ -107,23 +107,25 @@ class Membership:
         follows = self._rebalance.after_removal(group, f"left: {', '.join(removed)}")
         return CoordinatorResult(response, follows.records)
 
-    def _leave_one(self, group: ClassicGroup, who: m.LeaveGroupRequest.MemberIdentity) -> MemberResponse:
-        response = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
-        if who.member_id in group.pending_joins:
+    def _leave_one(self, group: ClassicGroup, identity: m.LeaveGroupRequest.MemberIdentity) -> MemberResponse:
+        response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        if identity.member_id in group.pending_joins:
             # An id that was given out and never joined: it had no assignment, so nothing is to be reassigned.
-            group.remove(who.member_id)
-            self._rebalance.cancel_session(group, who.member_id)
+            group.remove(identity.member_id)
+            self._rebalance.cancel_session(group, identity.member_id)
             return response
-        member_id: str | None = who.member_id
+        member_id: str | None = identity.member_id
         if member_id == "":
             # An admin client removes a static member without knowing its member id.
-            member_id = None if who.group_instance_id is None else group.static_members.get(who.group_instance_id)
+            member_id = (
+                None if identity.group_instance_id is None else group.static_members.get(identity.group_instance_id)
+            )
             if member_id is None:
                 response.error_code = ErrorCode.UNKNOWN_MEMBER_ID
                 return response
         assert member_id is not None
         try:
-            self._rebalance.drop(group, group.validate_member(member_id, who.group_instance_id, "LeaveGroup"))
+            self._rebalance.drop(group, group.validate_member(member_id, identity.group_instance_id, "LeaveGroup"))
         except ApiError as error:
             response.error_code = error.code
         return response
@@ -142,9 +144,9 @@ def _check_sync(group: ClassicGroup, request: m.SyncGroupRequest) -> ClassicMemb
     group.check_alive()
     member = group.validate_member(request.member_id, request.group_instance_id, "SyncGroup")
     group.check_generation(request.generation_id)
-    for named, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
-        if named is not None and known is not None and named != known:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {named}")
+    for named, of_group in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+        if named is not None and of_group is not None and named != of_group:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {of_group}, not {named}")
     if group.state is GroupState.PREPARING_REBALANCE:
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} gathers its members anew")
     if group.state is GroupState.EMPTY:

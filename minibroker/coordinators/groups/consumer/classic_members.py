@@ -136,14 +136,14 @@ class ClassicMembers:
 
     def _member(self, change: Change, request: m.JoinGroupRequest, member_id: str) -> ConsumerMember:
         group = change.group
-        known = group.members.get(member_id) or ConsumerMember(member_id)
+        member = group.members.get(member_id) or ConsumerMember(member_id)
         if request.group_instance_id is None:
-            return known
+            return member
         held_by = group.static_member(request.group_instance_id)
         if not request.member_id:
-            return known if held_by is None else self._heartbeat.replace_static(change, held_by, member_id)
+            return member if held_by is None else self._heartbeat.replace_static(change, held_by, member_id)
         check_instance(held_by, request.group_instance_id, member_id)
-        return known
+        return member
 
     # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------
 
@@ -152,10 +152,10 @@ class ClassicMembers:
         member (group.consumer.assignment.interval.ms). Raises ApiError with the refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         name = protocols_of(member)[0][0]
-        for named, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
-            if named is not None and named != known:
+        for named, of_group in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
+            if named is not None and named != of_group:
                 raise ApiError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {named}"
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {of_group}, not {named}"
                 )
         # A newer target makes this assignment old: it rejoins first, unless it has partitions to give up, of which only
         # the assignment tells it.
@@ -197,11 +197,11 @@ class ClassicMembers:
         """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
         responses = []
         gone: dict[str, ConsumerMember] = {}
-        for who in request.members:
-            response = _MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
+        for identity in request.members:
+            response = _MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
             responses.append(response)
             try:
-                member = self._leaving(group, who)
+                member = self._leaving(group, identity)
             except ApiError as error:
                 response.error_code = error.code
                 continue
@@ -210,12 +210,14 @@ class ClassicMembers:
         return CoordinatorResult(m.LeaveGroupResponse(members=responses), tuple(result))
 
     @staticmethod
-    def _leaving(group: ConsumerGroup, who: m.LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
-        if who.group_instance_id is None:
-            member = group.member(who.member_id)
+    def _leaving(group: ConsumerGroup, identity: m.LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
+        if identity.group_instance_id is None:
+            member = group.member(identity.member_id)
         else:
-            held_by = group.static_member(who.group_instance_id)
-            check_instance(held_by, who.group_instance_id, who.member_id or (held_by.member_id if held_by else ""))
+            held_by = group.static_member(identity.group_instance_id)
+            check_instance(
+                held_by, identity.group_instance_id, identity.member_id or (held_by.member_id if held_by else "")
+            )
             assert held_by is not None
             member = held_by
         return member

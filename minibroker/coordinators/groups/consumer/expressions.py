@@ -127,9 +127,9 @@ class Expressions:
 def _resolved(group: ConsumerGroup, image: MetadataImage, wanted: _Wanted, now_ms: int) -> list[CoordinatorRecord]:
     """Match the expressions; a new epoch when one matches other topics than before."""
     made: list[CoordinatorRecord] = []
-    known, changed = dict(group.expressions), False
+    expressions, changed = dict(group.expressions), False
     for expression in sorted(wanted.expressions & group.expression_uses.keys()):
-        before = known.get(expression)
+        before = expressions.get(expression)
         had = frozenset[str]() if before is None else before.topics
         try:
             topics = frozenset(filter(wanted.may_describe, _matching(expression, image)))
@@ -137,9 +137,9 @@ def _resolved(group: ConsumerGroup, image: MetadataImage, wanted: _Wanted, now_m
             log.warning("group %s: %s", group.group_id, error.message)
             topics = had
         changed |= topics != had
-        known[expression] = Resolved(topics, image.offset, now_ms)
+        expressions[expression] = Resolved(topics, image.offset, now_ms)
         made.append(records.regular_expression(group.group_id, expression, topics, image.offset, now_ms))
-    topics_hash = metadata_hash(image, group.subscribed_topics(group.members.values(), known))
+    topics_hash = metadata_hash(image, group.subscribed_topics(group.members.values(), expressions))
     if changed or topics_hash != group.metadata_hash:
         made.append(records.group_epoch(group.group_id, group.group_epoch + 1, topics_hash))
         log.debug("group %s: epoch %d, its expressions match other topics", group.group_id, group.group_epoch + 1)

@@ -305,13 +305,13 @@ def metadata_hash(image: MetadataImage, topics: Iterable[str]) -> int:
     Only ever compared with itself: another hash function than Kafka's costs a group one epoch when the broker changes.
     """
     digest = hashlib.blake2b(digest_size=8)
-    known = False
+    any_known = False
     for name in sorted(topics):
         topic = image.topics.get(name)
         if topic is not None:
-            known = True
+            any_known = True
             digest.update(f"{name}\0{len(topic.partitions)}\0".encode() + topic.topic_id)
-    return int.from_bytes(digest.digest(), "big", signed=True) if known else 0
+    return int.from_bytes(digest.digest(), "big", signed=True) if any_known else 0
 
 
 __all__ = ["Assigned", "ConsumerGroup", "metadata_hash"]

@@ -469,7 +469,7 @@ COORDINATORS: Final = (
         "sync-with-any-protocol",
         "SyncGroup names the group's protocol",
         _GROUPS + "classic.membership:_check_sync",
-        "if named is not None and known is not None and named != known:",
+        "if named is not None and of_group is not None and named != of_group:",
         "if False:",
     ),
     Defect(

@@ -19,7 +19,7 @@ STORAGE: Final = (
         "accept-stale-epoch",
         "a batch or marker of an older epoch is refused",
         _APPEND + "check_epoch",
-        "if epoch < known:",
+        "if epoch < current:",
         "if False:",
     ),
     Defect(
@@ -160,7 +160,7 @@ STORAGE: Final = (
         "marker-of-stale-coordinator",
         "a marker of an older coordinator is refused",
         _APPEND + "check_marker",
-        "coordinator_epoch < known",
+        "coordinator_epoch < current",
         "False",
     ),
     Defect(
