@@ -219,7 +219,8 @@ def _unexpected(error: Exception) -> int:
 
 
 def _missing(error: BaseException | None) -> str | None:
-    """What the process was started without, where that is the reason of an error; None where it is not."""
+    """The reason of an error if it lies in the environment: too few file descriptors, no working directory; else
+    None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return f"{error.strerror}: see `ulimit -n`"

@@ -156,7 +156,8 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
 
 
 def _read_nothing(partition: Partition, target: FetchTarget, *, committed: bool) -> Read:
-    """What is in a log that was never written: to create its files would take a millisecond a partition."""
+    """The answer for a log that was never written, without creating its files, which takes a millisecond a
+    partition."""
     data = _PartitionData(
         partition_index=target.index,
         high_watermark=0,

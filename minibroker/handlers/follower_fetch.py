@@ -48,7 +48,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
 
 
 def _targets(ctx: RequestContext, request: FetchRequest) -> list[tuple[FetchTarget, int]]:
-    """What is fetched, each with the start of the follower's log."""
+    """The partitions that the follower fetches, each with the start of the follower's log."""
     targets = []
     for topic in request.topics:
         image = ctx.broker.image.topic_by_id(topic.topic_id)

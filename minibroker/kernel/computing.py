@@ -1,8 +1,9 @@
 """CPU-bound work on one thread, in an order in which no work holds up all others for long.
 
-Every work belongs to a level. While it runs, those of lower levels have their turns in between, on top of it. One that
-takes longer than its level allows goes on in the next one; if another is under way there, it begins again later. So at
-most one of each level is under way, which bounds their memory, and nothing is computed by two threads, which would only
+Every job belongs to a level. While it runs, jobs of lower levels have their turns in between, on top of its stack. A
+job that takes longer than its level allows is moved to the next level; if a job runs there already, it starts again
+later. So at most one job of each level is under way, which bounds their memory, and nothing is computed by two threads,
+which would only
 take the interpreter from the loop.
 """
 
@@ -41,7 +42,7 @@ def _always() -> bool:
 
 class _Work:
     """wanted, keep: as in `Computing.submit`.
-    level: where it waits or runs.
+    level: the level at which it waits or runs.
     """
 
     __slots__ = ("future", "keep", "level", "run", "wanted")

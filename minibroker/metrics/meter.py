@@ -39,7 +39,7 @@ _EXPECTED_OF_FETCH: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )  # fmt: skip
-"""What ReplicaManager does not count as a failed request of a partition."""
+"""Errors that Kafka's ReplicaManager does not count as a failed request of a partition."""
 _REJECTED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 

@@ -228,7 +228,7 @@ def _is_current(ctx: RequestContext, transactional_id: str, producer_id: int, ep
 
 
 def _metadata(ctx: RequestContext, transactional_id: str) -> TransactionMetadata | None:
-    """What this broker's coordinator has of the id; None where it has nothing, or is not its coordinator."""
+    """The state of the id in this broker's coordinator; None if it has none, or does not coordinate the id."""
     try:
         return ctx.broker.coordinators.transactions.describe(transactional_id).metadata
     except ApiError:

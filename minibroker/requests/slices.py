@@ -31,8 +31,8 @@ def in_slices(
 ) -> Answer:
     """Call `work` with slices of `items`, and answer with `then`.
 
-    What fits into the rest of this turn of the loop (`RequestContext.room`) is done at once: of a short list all, and
-    the answer too.
+    Items that fit into the rest of this turn of the loop (`RequestContext.room`) are done at once; a short list is
+    answered at once.
 
     keep: go on when the client has left; else the answer fails with Abandoned.
     """

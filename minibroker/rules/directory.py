@@ -111,7 +111,7 @@ def check_partition(
 def _partition(
     disk: Disk, root: RootFiles, name: str, place: tuple[str, int], policies: Policies, progress: Progress
 ) -> list[Finding]:
-    """Checks a partition's directory. What `root` finds in it goes to the receiver of its findings."""
+    """Checks a partition's directory. Findings of `root` in it go to the function that `root` was made with."""
     sizes = {file: size for file, size in DiskReader(disk).sizes(name).items() if size != DIRECTORY}
     root.partition(name, sizes)
     findings = [*missing_indexes(name, sizes)]

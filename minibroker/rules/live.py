@@ -1,7 +1,7 @@
-"""The rules over rows that come in bit by bit: rows in, findings out. What is decided is dropped.
+"""The rules over rows that come in bit by bit: rows in, findings out. Rows that no later row can change are dropped.
 
-A log's runs and markers are judged as they come in; `LogState` is what is kept of them. Of the transactions and
-decisions of a producer those are kept that a later row can change, and the last before them; of an offset the last.
+A log's runs and markers are judged as they come in; `LogState` is what is kept of them. Kept are the transactions and
+decisions of a producer that a later row can change, the last ones before them, and the last value of each offset.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def identity(finding: r.Finding) -> Identity:
 
 @dataclass(slots=True)
 class LiveLog:
-    """What is kept of a log.
+    """The rows and figures of a log that are still needed.
 
     cleaned_offset: as of its rows.
     ended: transactions that are not decided everywhere.
@@ -100,8 +100,8 @@ class LiveJudge:
         self.fallen: set[GroupPlace] = set()
 
     def know(self, facts: r.LogFacts) -> None:
-        """What is known of a log now. Rows of deleted records count on, so its first offset stays that of the first
-        call."""
+        """Update the facts about a log. Rows of deleted records still count, so its first offset stays that of the
+        first call."""
         known = self.logs.get(facts.log)
         if known is None:
             known = self.logs[facts.log] = LiveLog(facts, end_offset=facts.first_offset)
@@ -354,8 +354,8 @@ class LiveJudge:
         self.commits = commits
 
     def _drop_offsets(self) -> None:
-        """Of each offset of a group keep the last one, of each member whether it is there. What comes after an offset
-        that is not decided is kept too."""
+        """Keep the last offset of each group and partition, and which members there are. Rows after an undecided offset
+        are kept too."""
         undecided: dict[tuple[r.Log, str], int] = {}
         for row in self.commits:
             if row.producer_id >= 0:

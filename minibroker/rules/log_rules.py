@@ -21,7 +21,7 @@ _UNKNOWN = -2
 
 
 class LogVerdict(NamedTuple):
-    """What was found, and for the rules that compare partitions the log's transactions, open ones included.
+    """The findings, and the log's transactions (open ones too) for the rules that compare partitions.
 
     plain: each producer's first run outside a transaction and without the transactional bit.
     """

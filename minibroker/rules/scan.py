@@ -170,9 +170,9 @@ def epoch_rows(facts: r.LogFacts, path: str, data: bytes) -> Iterator[r.EpochSta
 
 
 def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.LogFault]:
-    """What is wrong with the indexes of a file, whose log ends at offset `end`. Above the recovery point of a directory
-    that was not closed, the log rebuilds them when it is opened. What ends there may have got its last time entry
-    since, which rolling and closing write and do not sync."""
+    """Faults in the indexes of a segment, which ends at offset `end`. Above the recovery point of a directory that was
+    not closed, opening rebuilds the indexes. A segment that ends there may lack its last time index entry, which
+    rolling and closing write without a sync."""
     for claims, fault in faults:
         mended = not facts.clean and end >= facts.recovery_point
         at = r.NONE if fault.offset is None else fault.offset

@@ -273,7 +273,7 @@ class Service:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """What can be wrong with the data, as StartError."""
+        """Turn errors of the data directory into StartError."""
         try:
             yield
         except StorageError as error:
@@ -361,7 +361,7 @@ class Service:
 def _securities(
     declared: Sequence[ListenerConfig], settings: Settings, credentials: Callable[[], ScramCredentials]
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
-    """What the declared listeners ask of their clients, and every other port.
+    """The security of each declared listener, and that of every other port.
 
     credentials: those of the metadata.
 
@@ -390,7 +390,7 @@ def _with_data_dir(options: Options, settings: Settings) -> Options:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What no handler caught, in our own log."""
+    """Log an error that no handler caught."""
     log.error("%s", context.get("message", "error in the event loop"), exc_info=context.get("exception"))
 
 

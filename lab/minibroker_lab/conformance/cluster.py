@@ -127,7 +127,7 @@ class ClusterUnderTest(ReadingClient):
                 return True
             except ScenarioFailed:
                 if self._abandoned.is_set():
-                    return True  # nothing is known of it, and nothing more is asked
+                    return True  # the run was given up, so it does not matter whether the broker is back
                 if tries_left:
                     time.sleep(_TRY_SECONDS)
         return False

@@ -260,7 +260,7 @@ class Story:
             if broken:
                 raise StoryFailed(f"member {broken[0].settings.name} broke: {broken[0].error}")
             if time.monotonic() > deadline:
-                raise StoryFailed(f"waited {self._settings.patience:.0f} s and it did not happen that {what}")
+                raise StoryFailed(f"waited {self._settings.patience:.0f} s for this: {what}")
             time.sleep(0.02)
 
     def _counts(self) -> tuple[int, int]:

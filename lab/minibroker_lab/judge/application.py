@@ -146,7 +146,7 @@ def shared_ids(wire: Wire) -> Iterator[tuple[Finding, Exchange]]:
             if at is not None:
                 refused[name].setdefault(at, exchange)
     for name, first_refusals in refused.items():
-        # Fenced by another instance, which asked before; one whose transaction timed out asks afterwards.
+        # Fenced by another instance: its InitProducerId came before the refusal. After a timeout it comes afterwards.
         by_turn = {
             at: refusal
             for at, refusal in first_refusals.items()
