@@ -230,7 +230,7 @@ class Faults(CommandGroup):
 
     @property
     def expected(self) -> Sequence[Fault]:
-        """The rules that were set here and must act, but for those that `verify` has checked."""
+        """The rules that were set here and must act, except for those that `verify` has checked."""
         return tuple(self._set)
 
     def verify(self, rules: Collection[Fault] | None = None) -> None:

@@ -35,7 +35,7 @@ _Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource | m.AlterConfi
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 _PATTERN_AT_ONCE = 256
-"""Characters of a pattern that are looked at in the loop itself: some 0.3 ms."""
+"""Characters of a pattern that are looked at in the loop itself: about 0.3 ms."""
 
 
 class ConfigControl:

@@ -19,7 +19,7 @@ from minibroker_protocol.records import UNHURRIED, Pace
 
 _MAX_EMITTED: Final = 4 * MAX_PARTS
 MAX_STEPS: Final = 100_000
-"""Instructions that a pattern may visit while it goes through many names, some 30 ms. Time linear to the text is not
+"""Instructions that a pattern may visit while it goes through many names, about 30 ms. Time linear to the text is not
 little time: the instructions of a pattern such as ``((a?){10}){100}`` are all alive at each character. A character
 that leads from a known state to another visits none."""
 _LONG: Final = 200

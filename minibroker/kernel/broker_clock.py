@@ -36,9 +36,8 @@ class _BrokerTimer:
 class BrokerClock:
     """Wall-clock milliseconds that can be frozen and moved forward, with timers that fire as it passes them.
 
-    `advance` runs everything that falls due, in order, before it returns, but for sweeps that say that they would find
-    nothing. While the clock runs, one real-time wake-up
-    is kept armed for the earliest timer.
+    `advance` runs everything that falls due, in order, before it returns, except for sweeps that say that they would
+    find nothing. While the clock runs, one real-time wake-up is kept armed for the earliest timer.
     """
 
     def __init__(self, timers: Timers, wall_ms: Callable[[], int] | None = None) -> None:

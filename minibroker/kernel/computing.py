@@ -20,7 +20,7 @@ from minibroker_protocol.records import TakesLong
 from minibroker_protocol.records.pace import BRIEF_STEPS, STEP
 
 _STEPS_AT_MOST: Final = (BRIEF_STEPS, 4 * BRIEF_STEPS, 32 * BRIEF_STEPS, None, None)
-"""Steps of a level's work: some 10 ms, 40 ms, 300 ms, and any number in the last two. The last level is for work that
+"""Steps of a level's work: about 10 ms, 40 ms, 300 ms, and any number in the last two. The last level is for work that
 nothing waits for."""
 _WALK, _LAST = 1, 4
 _STEPS_PER_SLICE: Final = BRIEF_STEPS

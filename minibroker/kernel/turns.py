@@ -20,7 +20,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 STEPS_AT_ONCE: Final = 256
-"""Elements in one turn of the loop. One takes some 10 to 40 µs of processor time; a refused one takes longest."""
+"""Elements in one turn of the loop. One takes about 10 to 40 µs of processor time; a refused one takes longest."""
 
 
 class _Step:

@@ -32,4 +32,4 @@ RELEASES: Final[Mapping[str, Assembled]] = MappingProxyType({release.name: assem
 """The same by name, each with all that it has."""
 
 NEWEST: Final = RELEASES[CHAIN[-1].name]
-"""What this broker serves without `--as-version`, but for the behaviours in which it is ahead of every release."""
+"""What this broker serves without `--as-version`, except for the behaviours in which it is ahead of every release."""

@@ -270,7 +270,7 @@ TRANSACTION_VERSION_FIELD: Final = "transaction_version"
 
 
 def mixed(preset: Semantics, setting: Callable[[str], object]) -> Semantics:
-    """`preset` with the values of `setting(name of a field)`, but for those that are None.
+    """`preset` with the values of `setting(name of a field)`, except for those that are None.
 
     Raises ValueError for a table that does not parse.
     """

@@ -50,7 +50,7 @@ def _shape(cls: type[Struct]) -> _Shape:
 
 
 _LOOKED_AT_ONCE: Final = 256
-"""Topics, partitions and the like of an answer that are looked at without a pause: some 0.1 ms."""
+"""Topics, partitions and the like of an answer that are looked at without a pause: about 0.1 ms."""
 
 
 @cache

@@ -28,7 +28,7 @@ API_VERSIONS_KEY = 18
 _AT_ONCE_BYTES = 256 * 1024
 """The largest size of a request's objects that is decoded in the loop itself: some thousand partitions, 2 to 4 ms."""
 MOST_REQUEST_BYTES = 32 * 1024 * 1024
-"""The largest size of a request's objects, as ``Shapes.weight`` estimates it: some 75,000 partitions of a fetch,
+"""The largest size of a request's objects, as ``Shapes.weight`` estimates it: about 75,000 partitions of a fetch,
 250,000 names of topics."""
 
 Answered = Frames | None

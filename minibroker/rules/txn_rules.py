@@ -122,7 +122,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Mom
             of_data, leader_epoch = r.NONE, state.leader_epoch
             if before is not None and before.state == "Ongoing" and before.producer_id == state.producer_id:
                 of_data = before.producer_epoch
-                # A leader that is elected again coordinates with its epoch of before for a moment.
+                # A leader that is elected again uses its previous epoch for a moment.
                 leader_epoch = min(leader_epoch, before.leader_epoch)
             before = state
             repeated = following is not None and _same_state(state, following)

@@ -1,7 +1,7 @@
 """Keeps full garbage collections of `serve` short.
 
 What the broker drops is freed by reference counts, and what young garbage there is by the collections of young objects.
-A full collection goes through everything that the broker holds, some 0.25 µs for each object (ten thousand partitions
+A full collection goes through everything that the broker holds, about 0.25 µs for each object (ten thousand partitions
 that were written to are half a million), while no client is served. It only finds cycles of objects that were in use
 for long: the broker makes none that is known, asyncio one of a kilobyte for each connection, uvloop none. So each
 object is gone through once at most, and then kept out of further collections (`gc.freeze`).

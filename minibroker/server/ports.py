@@ -25,8 +25,8 @@ class BrokerPorts:
     reserved while it is down.
 
     listeners: bound sockets by node id, which belong to this object from now on.
-    more: those of brokers with several.
-    securities: by port.
+    more: the further sockets of brokers with several listeners.
+    securities: port → its security.
     security: the security of every other port.
     """
 

@@ -121,7 +121,7 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
 def finding_lines(finding: Finding, source: str, explained: set[str]) -> list[str]:
     """A finding for a terminal, with what can be done where its rule is not in `explained`, to which it is added."""
     lines = [str(finding)]
-    if finding.rule not in explained:  # what helps is the same for each of a rule
+    if finding.rule not in explained:  # the remedies are the same for every finding of a rule
         explained.add(finding.rule)
         for command, risk in remedies_of(finding, source):
             lines += [f"  {command}", f"      {risk}"]

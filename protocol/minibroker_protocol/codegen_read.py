@@ -17,7 +17,7 @@ from minibroker_protocol.source import Broken, Source
 from minibroker_protocol.structs import Struct, Versioned, struct_types
 
 BUDGET = 128 * 1024 * 1024
-"""Bytes of objects one message may build, by the estimate of ``Shapes.weight``: some 300,000 partitions of a fetch."""
+"""Bytes of objects one message may build, by the estimate of ``Shapes.weight``: about 300,000 partitions of a fetch."""
 
 MAX_STRING = 32767
 

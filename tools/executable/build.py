@@ -1,7 +1,8 @@
 """One executable file of minibroker, for machines without Python: `python tools/executable/build.py OUT`.
 
 Needs PyInstaller, and minibroker with the extras `sasl`, `tls`, `metrics`, `conformance` and `demo` in the same
-Python. It runs on the kernel and the C library it was built on, and newer ones; which, is printed. Not in it: the audit
+Python. It runs on the kernel and the C library it was built on, which are printed, and on newer ones. Not in it: the
+audit
 and the pipeline, which need Arrow or Spark, and the museum, which installs its clients with pip.
 """
 

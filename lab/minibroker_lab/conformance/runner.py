@@ -105,13 +105,17 @@ class _Ticket:
 class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
-    `token` makes names unique; `now_ms` is the wall clock, for batches and `$now`. `breach` is the heaviest
-    of the run, None of one that passed or is wrong itself. `lawful` holds the differences that a step allows, `noted`
-    those of the set-up that do no harm and what was not looked at, `inapplicable` the answer that shows that the
-    broker lawfully lacks the scenario's subject, `unended` the ids whose transaction may
-    be open, `stopped_by` the answer to the set-up because of which the scenario's subject was not asked. `patience` is
-    that of the whole run, `where` the step that is under way or was the last one, in words. `recorder` is told (step,
-    path, answer) of every difference instead of a failure.
+    token: makes names unique.
+    now_ms: the wall clock, for batches and `$now`.
+    breach: the heaviest of the run, None when it passed or the scenario itself is wrong.
+    lawful: differences that a step allows.
+    noted: differences of the set-up that do no harm, and what was not looked at.
+    inapplicable: the answer that shows that the broker lacks the scenario's subject, as it may.
+    unended: ids whose transaction may be open.
+    stopped_by: the answer to the set-up that kept the scenario's subject from being requested.
+    patience: shared by all steps of the run.
+    where: the step that is under way or was the last one, in words.
+    recorder: called with (step, path, answer) for every difference, which is then no failure.
     """
 
     cluster: ClusterUnderTest

@@ -56,7 +56,7 @@ def run_all(
 def _part(
     runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None, undelivered: list[Result]
 ) -> Generator[Result, None, bool]:
-    """Results as they come, but for those of a time in which the broker died, which come last of it, in the order of
+    """Results as they come, except for those of a time in which the broker died, which come last of it, in the order of
     `runs`. Returns whether the broker is gone for good."""
     remaining = list(runs)
     run_once_more: set[str] = set()

@@ -55,7 +55,7 @@ def simulate(
     """Run a seed and judge it.
 
     tracing: keep its exchanges.
-    coverage: makes what counts states and events in `counts`.
+    coverage: makes the counter of states and events in `counts`.
     """
     began = time.process_time()
     exchanges: list[dict[str, Any]] = []

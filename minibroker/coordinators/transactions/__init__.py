@@ -11,7 +11,7 @@ reference/transaction-states.md draws them. What is known of an id has two parts
 A request is decided by a function of the shard, the request and now, one module for each kind: `init_producer_id`
 (KIP-98, 360, 588), `partitions` (AddPartitionsToTxn, AddOffsetsToTxn, verification: KIP-890), `end_txn` (EndTxn, and
 aborts by the coordinator itself), `expiry` (timeouts and forgotten ids). It returns a `CoordinatorResult` and leaves
-the durable state as it is, but for a new id, which is in memory from its first request on (Kafka caches it too).
+the durable state as it is, except for a new id, which is in memory from its first request on (Kafka caches it too).
 `transitions` builds the next durable state. The way of an EndTxn, which the transcripts of
 tests/minibroker/coordinator_runtime/test_transcripts.py show step by step:
 

@@ -18,7 +18,7 @@ except ImportError:
 
 IS_NATIVE: Final = _native is not None
 _AT_ONCE = 8192
-"""Records of one run at most, which take some 0.2 ms."""
+"""Records of one run at most, which take about 0.2 ms."""
 _SHORTEST = 24
 """A run of fewer records that ends before the limit is not worth the tries."""
 _MOST = (1 << 63) - 1

@@ -54,7 +54,8 @@ class _Shape(NamedTuple):
 
 
 def equal_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: int) -> Run | None:
-    """The records from number `index`, at `p`, that are laid out like it, below number `limit`; None for only a few.
+    """The run of records laid out like number `index`, which begins at byte `p`, up to number `limit`; None for a short
+    run.
 
     A run's timestamp deltas are all within low..high.
     """

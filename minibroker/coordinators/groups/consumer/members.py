@@ -214,7 +214,7 @@ class ConsumerMembers:
 
 
 LARGE = 1000
-"""Topics and partitions, over all members: some 10 ms to assign them."""
+"""Topics and partitions, over all members: about 10 ms to assign them."""
 
 
 def _says_nothing_new(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
