@@ -7,16 +7,20 @@ from collections.abc import Mapping
 
 import pytest
 from held_executor import HeldExecutor
+from logs import append, batch, open_log
+from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
 from minibroker.faults import operations
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
+from minibroker.partitions.log_flush import LogFlush
 from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import DiskFull, NotFound, StorageError
 from minibroker_storage.log import PartitionLog
 
@@ -364,6 +368,16 @@ def test_flush_ms_of_a_closed_log_syncs_nothing() -> None:
     story.cluster.broker.partition("t", 0).dropped()
     story.cluster.timers.advance(1000)
     assert story.held.waiting == 0
+
+
+def test_a_flush_that_is_stopped_leaves_no_timer() -> None:
+    clock, log = ManualTimers(), open_log(FaultyDisk(), config=LogConfig(flush_ms=500))
+    flush = LogFlush(log, executor=HeldExecutor(), clock=clock, flushed=lambda: None, failed=lambda _: None)
+    append(log, batch())
+    flush.appended(0)
+    assert clock.armed == 1
+    flush.stop()
+    assert clock.armed == 0
 
 
 def test_a_log_that_is_closed_during_a_sync_answers_those_who_wait() -> None:
