@@ -300,8 +300,8 @@ SERVING: Final = (
         "metadata-creates-topics",
         "Metadata makes a missing topic only when asked to",
         "minibroker.handlers.metadata:handle",
-        "if request.allow_auto_topic_creation:",
-        "if True:",
+        "not request.allow_auto_topic_creation",
+        "False",
     ),
     Defect(
         "missing-partition-is-led-elsewhere",
@@ -383,8 +383,8 @@ SERVING: Final = (
         "metadata-never-creates-topics",
         "Metadata makes a missing topic when asked to",
         "minibroker.handlers.metadata:handle",
-        "if request.allow_auto_topic_creation:",
-        "if False:",
+        "not request.allow_auto_topic_creation",
+        "True",
     ),
     Defect(
         "produce-without-log-start",
