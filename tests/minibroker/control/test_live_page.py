@@ -246,7 +246,7 @@ def test_owners_of_the_token_make_no_room_for_each_other() -> None:
 
 
 def test_a_page_that_is_far_behind_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_state, "GONE_KEPT", 0)
+    monkeypatch.setattr(live_state.LiveRows, "gone_kept", 0)
     with Minibroker(ephemeral=True, page=True, topics={"t": 3}) as running, got(running, "/page/events") as response:
         told = events(response)
         assert next(told) == ("begin", {})

@@ -11,7 +11,6 @@ from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.control import live_state
 from minibroker.control.live_state import AT_A_LOOK, LiveState
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import Record, build_batch
@@ -103,10 +102,10 @@ def test_what_is_gone_is_not_told_to_who_comes_later(cluster: MemoryCluster) -> 
     assert list(rows(state)) == [("broker", "1")]
 
 
-def test_only_some_of_what_is_gone_is_kept(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some_of_what_is_gone_is_kept(cluster: MemoryCluster) -> None:
     """A page that is further behind begins again."""
-    monkeypatch.setattr(live_state, "GONE_KEPT", 10)
     state = LiveState(cluster.cluster)
+    state.gone_kept = 10
     for _ in range(3):
         state.look()
     version, _ = changes(state)

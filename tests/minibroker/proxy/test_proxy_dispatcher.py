@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from upstream_by_hand import Proxied
 
-from minibroker.kernel.executor import InlineExecutor
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.requests.api import Api
 from minibroker.requests.chain import Place
@@ -76,20 +75,12 @@ def test_topic_ids_are_remembered_for_rules(proxied: Proxied) -> None:
     assert proxied.node.image.topic_names[b"i" * 16] == "t"
 
 
-def test_a_long_answer_is_read_and_written_off_the_loop(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[object] = []
-    compute = InlineExecutor.compute
-
-    def counted(self: InlineExecutor, work: Any, *arguments: Any, **options: Any) -> Any:
-        computed.append(work)
-        return compute(self, work, *arguments, **options)
-
-    monkeypatch.setattr(InlineExecutor, "compute", counted)
+def test_a_long_answer_is_read_and_written_off_the_loop(proxied: Proxied) -> None:
     broker = m.MetadataResponse.MetadataResponseBroker(node_id=1, host="kafka", port=9)
     topics = [m.MetadataResponse.MetadataResponseTopic(name=f"topic-{n}", topic_id=b"i" * 16) for n in range(2500)]
     answer = proxied.ask(m.MetadataRequest(topics=None), 12, m.MetadataResponse(brokers=[broker], topics=topics))
     assert (answer.brokers[0].port, len(answer.topics)) == (19001, 2500)
-    assert len(computed) == 2
+    assert proxied.executor.computed == 2
 
 
 def test_an_answer_without_addresses_passes_byte_by_byte() -> None:
@@ -232,13 +223,8 @@ def test_an_unreadable_answer_closes_the_connection(proxied: Proxied) -> None:
         waiting.result()
 
 
-def test_a_node_for_which_no_port_can_be_opened_closes_the_connection(
-    proxied: Proxied, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(key: NodeKey) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(proxied.nodes, "_open_port", full)
+def test_a_node_for_which_no_port_can_be_opened_closes_the_connection(proxied: Proxied) -> None:
+    proxied.port_error = OSError(24, "Too many open files")
     waiting = proxied.send(encode_request(m.FindCoordinatorRequest(key="g"), 3, 1, "app"))
     answer = m.FindCoordinatorResponse(node_id=2, host="kafka", port=9)
     proxied.upstream.answers(encode_response_header(10, 3, 1) + answer.encode(3))

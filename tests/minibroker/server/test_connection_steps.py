@@ -78,8 +78,9 @@ class Transport(asyncio.Transport):
     """Notes what is asked of it: the sizes of writes, and the other calls by name."""
 
     def __init__(self, loop: Loop, connection: Connection) -> None:
-        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 9092)})
         self.calls: list[Any] = []
+        noted = SimpleNamespace(setsockopt=lambda *option: self.calls.append(option[:2]))
+        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 9092), "socket": noted})
         self.written = b""
         self.unsent = 0
         self.paused = False
@@ -558,12 +559,11 @@ def test_a_large_request_that_is_complete_while_the_client_does_not_read_stops_i
     assert (bench.served, transport.calls[0], transport.paused) == ([ECHO], "pause", False)
 
 
-def test_a_reset_is_one_for_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, told = Bench(), []
-    monkeypatch.setattr("minibroker.server.connection.send_reset_on_close", told.append)
+def test_a_reset_is_one_for_the_client() -> None:
+    bench = Bench()
     connection, transport = bench.connect()
     connection.reset()
-    assert (told, transport.calls) == ([transport.get_extra_info("socket")], ["abort"])
+    assert transport.calls == [(socket.SOL_SOCKET, socket.SO_LINGER), "abort"]
 
 
 # -- after the end -----------------------------------------------------------------------------------------------------
@@ -604,11 +604,8 @@ ENDS: dict[str, Callable[[Bench, Connection], object]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("state", STATES)
-def test_after_its_end_a_connection_serves_and_writes_nothing(
-    state: str, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_its_end_a_connection_serves_and_writes_nothing(state: str, end: str) -> None:
     """Whatever it was about: what is late finds nobody, and what it held is given back."""
-    monkeypatch.setattr("minibroker.server.connection.send_reset_on_close", lambda _: None)
     bench = Bench(queued_max_request_bytes=100_000)
     connection, transport = bench.connect()
     STATES[state](bench, connection, transport)

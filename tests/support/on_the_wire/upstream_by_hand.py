@@ -97,15 +97,28 @@ class Channel:
         self.calls.append(ms)
 
 
+class CountingExecutor(InlineExecutor):
+    """Counts what is computed off the loop."""
+
+    computed = 0
+
+    def compute(self, work: Any, *arguments: Any, **options: Any) -> Any:
+        self.computed += 1
+        return super().compute(work, *arguments, **options)
+
+
 class Proxied:
-    """One client behind one listener. `circles`: how often a request of the proxy itself arrived."""
+    """One client behind one listener. `circles`: how often a request of the proxy itself arrived. port_error: why no
+    port can be opened for a node."""
 
     def __init__(self) -> None:
+        self.executor = CountingExecutor()
+        self.port_error: OSError | None = None
         self.opened: list[NodeKey] = []
         self.timers = ManualTimers()
         self.circles = 0
         self.nodes = UpstreamNodes([("kafka", 9092)], self._open)
-        self.node = AskedNode(NodeKey(1), self.nodes, "127.0.0.1", self.timers, InlineExecutor(), WallClock(lambda: 0))
+        self.node = AskedNode(NodeKey(1), self.nodes, "127.0.0.1", self.timers, self.executor, WallClock(lambda: 0))
         self.upstream = UpstreamByHand()
         self.connects = 0
         self.dispatcher = ProxyDispatcher(self.node, self._connect, "own", self._circle)
@@ -113,6 +126,8 @@ class Proxied:
         self.info = ConnectionInfo(channel=self.channel)  # type: ignore[arg-type]
 
     def _open(self, key: NodeKey) -> int:
+        if self.port_error is not None:
+            raise self.port_error
         self.opened.append(key)
         return 19000 + len(self.opened)
 
