@@ -63,7 +63,7 @@ public final class LoopClient {
         if (consumer.endOffsets(List.of(INPUT), PATIENCE).get(INPUT) > 0) {
             return;
         }
-        try (KafkaProducer<String, String> feeder = producer(Map.of("linger.ms", "200"))) {
+        try (KafkaProducer<String, String> feeder = producer(Map.of("linger.ms", "200", "enable.idempotence", "true"))) {
             for (int number = 0; number < INPUTS; number++) {
                 feeder.send(new ProducerRecord<>("in", 0, null, "v" + number));
             }

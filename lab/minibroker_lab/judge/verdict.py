@@ -98,6 +98,7 @@ def judge(evidence: Evidence) -> Verdict:
         commits = [commit for commit in commits if commit.group in groups]
         members = [member for member in members if member.group in groups]
     findings = judge_logs(scanned.logs, scanned.states, commits, members, as_of_ms=evidence.as_of_ms)
+    findings = without_new_beginnings(findings, evidence.produced)
     before = evidence.before or {}
     own = [row for row in stored if not _is_earlier(row, before)]
     findings += _content(own)
@@ -127,6 +128,21 @@ def judge(evidence: Evidence) -> Verdict:
     last = len(evidence.exchanges) + 1
     ordered = sorted([*promises, *shared], key=lambda b: b.exchange["number"] if b.exchange is not None else last)
     return Verdict(ordered, [finding for finding in findings if RULES[finding.rule].severity != ERROR])
+
+
+def without_new_beginnings(findings: Sequence[Finding], produced: Sequence[Produced]) -> list[Finding]:
+    """Without sequences that come again because the leader had forgotten their producer, and said so: a client without
+    KIP-360 begins with 0 again in the same epoch. A record that is there twice breaks other rules."""
+    forgotten = {
+        (sent.topic, sent.partition, sent.batch[0])
+        for sent in produced
+        if any(error.startswith("UNKNOWN_PRODUCER_ID") for error in sent.exchange["errors"])
+    }
+    return [
+        breach
+        for breach in findings
+        if breach.rule != "duplicate" or (*breach.log[1:], breach.producer_id) not in forgotten
+    ]
 
 
 def _unread(promise: BrokenPromise) -> bool:

@@ -19,7 +19,7 @@ from minibroker_lab.judge.report import coverage, failures_met, unmet
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import Script, Step, load
 from minibroker_lab.judge.stored import Stored
-from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for
+from minibroker_lab.judge.verdict import Evidence, _Links, judge, judge_wire, since, waited_for, without_new_beginnings
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.os_disk import OsDisk
 
@@ -28,7 +28,7 @@ _numbers = iter(range(1, 1000))
 
 def sent(*values: str, answer: int = -1, client: str = "c") -> Produced:
     """One Produce; answer: the base offset that came back."""
-    exchange: dict[str, Any] = {"number": next(_numbers), "client_id": client}
+    exchange: dict[str, Any] = {"number": next(_numbers), "client_id": client, "errors": []}
     records = [Record(timestamp=1, value=value.encode()) for value in values]
     return Produced(exchange, "t", 0, (1, 0, 0), records, answer)
 
@@ -262,3 +262,11 @@ def test_input_of_the_run_before_may_become_output_of_this_one(
     written(tmp_path, "out", 0, "a", *output)
     before = {("in", 0): 2, ("out", 0): 1}
     assert rules_of(Evidence(OsDisk(str(tmp_path)), [], [], None, [Lineage("in", "out")], 0, before=before)) == rules
+
+
+@pytest.mark.parametrize(("errors", "kept"), [(["UNKNOWN_PRODUCER_ID (59) at out-0: none"], False), ([], True)])
+def test_sequences_of_a_producer_that_the_leader_had_forgotten_begin_anew(errors: list[str], kept: bool) -> None:
+    sent = Produced({"errors": errors}, "out", 0, (1, 0, 2), [], -1)
+    again = finding("duplicate", Log("", "out", 0), "sequences 0-1 again", producer_id=1, first_offset=4)
+    others = [again._replace(log=Log("", "out", 1)), again._replace(producer_id=2), again._replace(rule="order")]
+    assert without_new_beginnings([again, *others], [sent]) == ([again] if kept else []) + others
