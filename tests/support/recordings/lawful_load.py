@@ -648,12 +648,12 @@ def judge(keep: Path, say: Callable[[str], None]) -> Result:
     journal = json.loads((keep / "journal.json").read_text())
     disagreements = {(topic, partition, offset): known for topic, partition, offset, known in journal["disagreements"]}
     evidence = Evidence([Dropped(**drop) for drop in journal["dropped"]], disagreements, keep / "decisions.jsonl")
-    errors, unexplained = 0, []
-    for name, what in journal["copies"].items():
-        folder = keep / name
-        if not folder.is_dir():
-            continue
+    folders = {name: keep / name for name in journal["copies"] if (keep / name).is_dir()}
+    for folder in folders.values():  # what a copy was too early for is in a later one
         evidence.learn(folder)
+    errors, unexplained = 0, []
+    for name, folder in folders.items():
+        what = journal["copies"][name]
         found_errors = errors_of(folder)
         errors += len(found_errors)
         new = [error for error in found_errors if not evidence.explains(folder, error)]
