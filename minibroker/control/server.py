@@ -10,7 +10,6 @@ import contextlib
 import hmac
 import ipaddress
 import json
-import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.config.types import configured_address
 from minibroker.kernel.addresses import format_address
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, LimitedServer
+from minibroker.kernel.http_limits import BoundedHead, LimitedServer, of_family
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
@@ -65,15 +64,13 @@ class ControlServer:
         description: Callable[[], Any],
         page: LivePage | None = None,
         *,
-        max_connections: int = MAX_CONNECTIONS,
+        max_connections: int | None = None,
     ) -> None:
         self.run = run
         self.token = token
         self.description = description
         self.page = page
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        attributes = {"address_family": family, "max_connections": max_connections}
-        server_type = type("_Server", (_Server,), attributes)
+        server_type = of_family(_Server, address, max_connections=max_connections)
         self._server: _Server = server_type(address, _Handler)
         self._server.control = self
         if not ipaddress.ip_address(self._server.server_address[0].partition("%")[0]).is_loopback:

@@ -7,6 +7,7 @@ import http.client
 import http.server
 import socket
 import threading
+from collections.abc import Callable
 from typing import IO, Any
 
 from minibroker.kernel.logs import get_logger
@@ -88,6 +89,13 @@ class LimitedServer(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a %s connection of %s broke off", self.purpose, client_address, exc_info=True)
+
+
+def of_family(server: type[LimitedServer], address: tuple[str, int], **attributes: Any) -> Callable[..., Any]:
+    """`server` for an address of either family, with these attributes; one that is None stays what it is."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    own = {name: value for name, value in attributes.items() if value is not None}
+    return type("_Server", (server,), {"address_family": family, **own})
 
 
 class BoundedHead:

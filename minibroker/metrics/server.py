@@ -6,12 +6,11 @@ Served from threads of its own.
 from __future__ import annotations
 
 import http.server
-import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minibroker.kernel.http_limits import MAX_CONNECTIONS, BoundedHead, LimitedServer
+from minibroker.kernel.http_limits import BoundedHead, LimitedServer, of_family
 from minibroker.kernel.logs import get_logger
 from minibroker.metrics.names import Sample, prometheus_name
 
@@ -38,11 +37,9 @@ class MetricsServer:
         rows: Callable[[], Rows],
         brokers: Callable[[], int] = lambda: 1,
         *,
-        max_connections: int = MAX_CONNECTIONS,
+        max_connections: int | None = None,
     ) -> None:
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        attributes = {"address_family": family, "purpose": "metrics", "max_connections": max_connections}
-        server_type = type("_Server", (LimitedServer,), attributes)
+        server_type = of_family(LimitedServer, address, purpose="metrics", max_connections=max_connections)
         self._server = server_type(address, _handler(rows, brokers))
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(

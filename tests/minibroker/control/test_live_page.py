@@ -209,7 +209,7 @@ def test_so_many_pages_at_once() -> None:
 
 
 def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", MOST_STREAMS + 4)
+    monkeypatch.setattr(http_limits.LimitedServer, "max_connections", MOST_STREAMS + 4)
     with Minibroker(ephemeral=True, page=True) as running, ExitStack() as open_pages:
         token = f"Bearer {urlsplit(running.page_url).fragment.removeprefix('token=')}"
         first, *others = [open_pages.enter_context(got(running, "/page/events")) for _ in range(MOST_STREAMS)]
