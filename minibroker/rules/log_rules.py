@@ -358,10 +358,13 @@ class _LogJudge:
             blank = r.NONE if whole and not self._gone(0, marker.offset) else _UNKNOWN
             known = self._producers[marker.producer_id] = Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
-        if known.txn is not None and (not marker.outcome or marker.producer_epoch > known.txn.producer_epoch + 1):
-            # Without a record it says that nothing is left of the transaction that it ended.
-            if self._lost_its_end(known.txn, known, marker.offset):
-                known.txn, known.last = None, (r.NONE, r.NONE)
+        # Without a record the marker says that nothing is left of the transaction that it ended.
+        if (
+            known.txn is not None
+            and (not marker.outcome or marker.producer_epoch > known.txn.producer_epoch + 1)
+            and self._lost_its_end(known.txn, known, marker.offset)
+        ):
+            known.txn, known.last = None, (r.NONE, r.NONE)
         if not marker.outcome:
             known.doubtful = True  # a rebuild from this log does not see it
             return
