@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
+import command_process
 import pytest
-from command_process import MINIBROKER, ForkedProcess, run_command, start_command
+from command_process import MINIBROKER, ForkedProcess, _forking, run_command, start_command
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
 
@@ -53,3 +55,74 @@ def test_it_has_a_life_of_its_own(tmp_path: Path) -> None:
 def test_variables_that_python_obeys_start_it_anew() -> None:
     with start_command("--version", env={**os.environ, "PYTHONDEVMODE": "1"}, stdout=subprocess.DEVNULL) as process:
         assert isinstance(process, subprocess.Popen)
+
+
+def test_it_is_signalled_only_while_it_runs() -> None:
+    """Also when nobody has said yet that it ended, and when nobody can say it any more."""
+    sleep = subprocess.Popen(["sleep", "600"])
+    process, answer = forked(sleep.pid)
+    os.close(answer)
+    with pytest.raises(ChildProcessError):
+        process.poll()
+    process.kill()
+    assert sleep.wait(60) == -signal.SIGKILL
+    process, answer = forked(sleep.pid)
+    process.kill()
+    os.write(answer, b"9\n")
+    os.close(answer)
+    assert process.wait(60) == -signal.SIGKILL
+
+
+def test_what_it_wrote_is_there_although_its_streams_stay_open() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a line\n")
+    process, answer = forked(1, os.fdopen(reading))
+    output = ""
+    while not output:
+        with pytest.raises(subprocess.TimeoutExpired) as late:
+            process.communicate(timeout=0.01)
+        output = late.value.output
+    assert (output, late.value.stderr) == ("a line\n", None)
+    os.write(writing, b"the end")
+    os.write(answer, b"0\n")
+    for descriptor in (writing, answer):
+        os.close(descriptor)
+    assert process.communicate(timeout=60) == ("a line\nthe end", None)
+
+
+def test_a_command_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        run_command("serve", "--port", "0", env=os.environ, timeout=0.0)
+    assert (type(late.value.output), type(late.value.stderr)) == (str, str)
+
+
+def test_a_forker_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_process, "_STARTED_SECONDS", 0.0)
+    status, answer = os.pipe()
+    with pytest.raises(TimeoutError, match="which forks commands"):
+        ForkedProcess(["serve"], status, (None, None, None))
+    os.close(answer)
+
+
+def test_a_forker_that_fails_ends_its_commands_and_the_next_one_has_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_process, "_started", [])
+    reading, full = os.pipe()
+    os.set_blocking(full, False)
+    os.write(full, bytes(1 << 20))
+    os.set_blocking(full, True)
+    process = start_command("--version", env=os.environ, stdout=full, stderr=subprocess.PIPE)
+    os.close(full)
+    _forking().ask({"no": "arguments"}, [])
+    with pytest.raises(ChildProcessError):
+        process.wait(60)
+    with process.stderr as errors:
+        assert errors.read() == b""  # its end
+    os.close(reading)
+    assert run_command("--version", env=os.environ, timeout=60).returncode == 0
+
+
+def forked(pid: int, stdout: IO[str] | None = None) -> tuple[ForkedProcess, int]:
+    """As if `pid` had been forked, and where its end is told."""
+    status, answer = os.pipe()
+    os.write(answer, b"%d\n" % pid)
+    return ForkedProcess(["serve"], status, (None, stdout, None)), answer

@@ -44,6 +44,7 @@ INHERITED = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SI
 """Signals that a process ignores when its parent does, and what Python does with them otherwise."""
 _DESCRIPTORS = 3
 _LARGEST_REQUEST = 1 << 20
+_STARTED_SECONDS = 120.0
 _ENDED_SECONDS = 60.0
 
 
@@ -56,7 +57,11 @@ class ForkedProcess:
         self._status = io.FileIO(status)
         self._reading = threading.Lock()
         self.stdin, self.stdout, self.stderr = streams
-        self.pid = int(self._number())
+        self._readers: list[_Reader | None] = []
+        if not _readable(self._status, _STARTED_SECONDS):
+            self._status.close()
+            raise TimeoutError(f"{__file__}, which forks commands, has forked none for {_STARTED_SECONDS:g} s")
+        self.pid = self._number()
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -66,7 +71,7 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """The exit status; minus the number of the signal that ended it."""
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            if not self._status.closed and not _readable(self._status, timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
             with self._reading:
                 if self.returncode is None:
@@ -77,13 +82,17 @@ class ForkedProcess:
     def _number(self) -> int:
         digits = b""
         while not digits.endswith(b"\n"):
-            if not (more := self._status.read(1)):
+            if self._status.closed or not (more := self._status.read(1)):
+                self._status.close()
                 raise ChildProcessError("the process that forks commands has ended")
             digits += more
         return int(digits)
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        with contextlib.suppress(ChildProcessError):  # whoever forked it has ended, and it may still run
+            if self.poll() is not None:
+                return
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -93,26 +102,25 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
-        """What came on stdout and stderr until both closed, None for one that is no pipe."""
+        """What came on stdout and stderr until both closed, None for one that is no pipe.
+
+        Raises `subprocess.TimeoutExpired` with the lines that came until then; calling it again goes on reading.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         if self.stdin:
             self.stdin.close()
-        read: dict[int, Any] = {}
-
-        def take(number: int, stream: IO[Any]) -> None:
-            with stream:
-                read[number] = stream.read()
-
-        streams = [(number, stream) for number, stream in enumerate((self.stdout, self.stderr)) if stream]
-        readers = [threading.Thread(target=take, args=each, daemon=True) for each in streams]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            if reader.is_alive():
-                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
-        self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return read.get(0), read.get(1)
+        self._readers = self._readers or [stream and _Reader(stream) for stream in (self.stdout, self.stderr)]
+        try:
+            for reader in filter(None, self._readers):
+                reader.join(_until(deadline))
+                if reader.is_alive():
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.wait(_until(deadline))
+        except subprocess.TimeoutExpired as late:
+            late.output, late.stderr = (reader and reader.text() for reader in self._readers)
+            raise
+        out, err = (reader and reader.text() for reader in self._readers)
+        return out, err
 
     def __enter__(self) -> ForkedProcess:
         return self
@@ -122,6 +130,35 @@ class ForkedProcess:
             if stream:
                 stream.close()
         self.wait()
+
+
+class _Reader(threading.Thread):
+    """Reads a stream by lines: they are there although its end does not come."""
+
+    def __init__(self, stream: IO[Any]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._lines = [b"" if "b" in stream.mode else ""]
+        self.start()
+
+    def run(self) -> None:
+        with self._stream:
+            for line in self._stream:
+                self._lines.append(line)
+
+    def text(self) -> Any:
+        return self._lines[0].join(self._lines)
+
+
+def _readable(stream: io.FileIO | socket.socket, seconds: float | None) -> bool:
+    """Whether something, or the end, comes within the time."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else 1000 * max(0.0, seconds)))
+
+
+def _until(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def start_command(
@@ -185,14 +222,18 @@ def start_command(
 def run_command(
     *arguments: str, env: Mapping[str, str], timeout: float, cwd: str | os.PathLike[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """`minibroker ARGUMENTS` to its end, which comes within `timeout` seconds; with what it wrote."""
+    """`minibroker ARGUMENTS` to its end, with what it wrote; one that has not ended in `timeout` seconds is killed."""
     pipe = subprocess.PIPE
     process = start_command(*arguments, env=env, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
     try:
         out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         process.kill()
-        process.communicate()
+        process.wait(_ENDED_SECONDS)
+        try:
+            late.output, late.stderr = process.communicate(timeout=1.0)
+        except subprocess.TimeoutExpired as held:  # by a process that it has started
+            late.output, late.stderr = held.output, held.stderr
         raise
     return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
@@ -224,7 +265,13 @@ class _Forking:
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
 
+    def ended(self) -> bool:
+        return _readable(self._socket, 0.0)
+
     def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            # A fork of the tests' process may have the socket as well.
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._process.wait(_ENDED_SECONDS)
 
@@ -235,9 +282,9 @@ _starting = threading.Lock()
 
 def _forking() -> _Forking:
     with _starting:
-        if not _started:
+        if not _started or _started[-1].ended():
             _started.append(_Forking())
-        return _started[0]
+        return _started[-1]
 
 
 # The process that forks
@@ -254,33 +301,42 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
     for number in INHERITED:
         signal.signal(number, signal.SIG_IGN)
     answers: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([requests, woken], [], [])
-        if woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(woken, 4096)
-            _answer_for_ended(answers)
-        if requests not in ready:
-            continue
-        text, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS + 1)
-        if not text:  # the tests have ended: what they did not end must not go on
-            for child in answers:
-                os.kill(child, signal.SIGTERM)
-            return None
-        request: dict[str, Any] = json.loads(text)
-        _load(request["arguments"][:1])
-        if not (child := os.fork()):
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number, handler in INHERITED.items():
-                signal.signal(number, signal.SIG_IGN if number in request["ignored"] else handler)
-            _take_streams(descriptors)
-            return request
-        *streams, answer = descriptors
-        for descriptor in streams:
-            os.close(descriptor)
-        os.write(answer, b"%d\n" % child)
-        answers[child] = answer
+    try:
+        while True:
+            ready, _, _ = select.select([requests, woken], [], [])
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, 4096)
+                _answer_for_ended(answers)
+            if requests not in ready:
+                continue
+            text, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS + 1)
+            if not text:
+                return None
+            request: dict[str, Any] = json.loads(text)
+            _load(request["arguments"][:1])
+            if not (child := os.fork()):
+                answers.clear()
+                _leave_parent(request, descriptors)
+                return request
+            *streams, answers[child] = descriptors
+            for descriptor in streams:
+                os.close(descriptor)
+    finally:  # the tests have ended, or this process cannot go on: what they did not end must not go on either
+        for child in answers:
+            os.kill(child, signal.SIGTERM)
+
+
+def _leave_parent(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """In the forked process: the session, the signals and the streams of a process that was started."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if request["session"]:
+        os.setsid()
+    _answer(descriptors[_DESCRIPTORS], os.getpid())
+    for number, handler in INHERITED.items():
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else handler)
+    _take_streams(descriptors)
 
 
 def _answer_for_ended(answers: dict[int, int]) -> None:
@@ -289,19 +345,23 @@ def _answer_for_ended(answers: dict[int, int]) -> None:
         if not child:
             return
         answer = answers.pop(child)
-        with contextlib.suppress(BrokenPipeError):  # nobody waits for it
-            os.write(answer, b"%d\n" % status)
+        _answer(answer, status)
         os.close(answer)
 
 
-def _load(command: Sequence[str]) -> None:
-    """In the process that forks, so that the next one has it as well."""
-    from minibroker.cli import commands
+def _answer(descriptor: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+        os.write(descriptor, b"%d\n" % number)
 
+
+def _load(command: Sequence[str]) -> None:
+    """In the process that forks, so that the next one has it as well. What fails fails again in the forked one."""
     for name in command:
-        if entry := commands().get(name):
-            for module in (entry.module, *LOADED_LATER.get(name, ())):
-                with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
+            from minibroker.cli import commands
+
+            for module in (commands()[name].module, *LOADED_LATER.get(name, ())):
+                with contextlib.suppress(Exception):
                     importlib.import_module(module)
     if threading.active_count() > 1:
         raise SystemExit("importing a command started a thread: a process with threads cannot be forked")
@@ -317,8 +377,6 @@ def _take_streams(descriptors: Sequence[int]) -> None:
 
 def _become(request: Mapping[str, Any]) -> NoReturn:
     """Be `python -m minibroker ARGUMENTS`."""
-    if request["session"]:
-        os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])

@@ -49,12 +49,16 @@ def restart_command(state: Path) -> str:
     """For a shell."""
     words, statuses = (shlex.quote(str(pipe)) for pipe in _pipes(state))
     if _pipes(state)[0].exists():
-        return f"echo >{words}; read status <{statuses}; exit $status"
+        own = "[ $shell != $$ ] || exit $status"
+        return f"echo $$ >{words}; while read shell status; do {own}; done <{statuses}; exit 1"
     return shlex.join([sys.executable, __file__, str(state)])
 
 
 def _pipes(state: Path) -> tuple[Path, Path]:
-    """Named pipes beside the file: an empty line in the first restarts the broker, the second has the exit status."""
+    """Named pipes beside the file: a shell's id in the first restarts the broker, the second has it and the status.
+
+    What the second has for a shell that ended meanwhile is not the answer for the next one.
+    """
     return state.with_suffix(".restart"), state.with_suffix(".status")
 
 
@@ -69,21 +73,22 @@ def _restarting(state: Path) -> Iterator[None]:
     words, statuses = (os.open(pipe, os.O_RDWR) for pipe in _pipes(state))  # so that neither end waits for the other
 
     def serve() -> None:
-        while os.read(words, 1) == b"\n":
-            status = 0
-            try:
-                restart(state)
-            except SystemExit as error:
-                print(error, file=sys.stderr)
-                status = 1
-            os.write(statuses, b"%d\n" % status)
+        with os.fdopen(words, closefd=False) as lines:
+            while shell := lines.readline().strip():
+                status = 0
+                try:
+                    restart(state)
+                except BaseException as error:
+                    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+                    status = 1
+                os.write(statuses, f"{shell} {status}\n".encode())
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
         yield
     finally:
-        os.write(words, b".")
+        os.write(words, b"\n")
         thread.join()
         os.close(words)
         os.close(statuses)
@@ -98,7 +103,8 @@ def end(state: Path) -> None:
     """End the broker for good."""
     _end(json.loads(state.read_text()) | {"kill": True})
     for pid in list(_children):
-        _alive(pid)
+        if not _alive(pid):
+            del _children[pid]
 
 
 def restart(state: Path) -> None:
@@ -108,8 +114,12 @@ def restart(state: Path) -> None:
 
 
 def _end(what: dict[str, Any]) -> None:
-    with suppress(ProcessLookupError):  # one that died by itself
-        os.kill(what["pid"], signal.SIGKILL if what["kill"] else signal.SIGTERM)
+    number = signal.SIGKILL if what["kill"] else signal.SIGTERM
+    if process := _children.get(what["pid"]):
+        process.send_signal(number)
+    else:
+        with suppress(ProcessLookupError):  # one that died by itself
+            os.kill(what["pid"], number)
     deadline = time.monotonic() + SECONDS
     while _open(what["port"]) or _alive(what["pid"]):
         if time.monotonic() > deadline:
@@ -146,11 +156,9 @@ def _open(port: int) -> bool:
 
 def _alive(pid: int) -> bool:
     """Whether it runs; one that ended and that nobody has waited for does not."""
-    if pid in _children:
-        if _children[pid].poll() is None:
-            return True
-        del _children[pid]
-        return False
+    if process := _children.get(pid):
+        with suppress(ChildProcessError):  # whoever forked it has ended: it is nobody's child
+            return process.poll() is None
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
