@@ -5,7 +5,7 @@ A command takes and gives what JSON can hold. All run on the loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
+    from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.kernel.clock import Timers
     from minibroker.trace.tap import RequestTap
 
@@ -30,6 +31,8 @@ DEFAULT_HOST = "127.0.0.1"
 _MAX_ADVANCE_MS = 366 * 86_400_000
 _LOOKS, _LOOK_MS = 200, 5
 """How often, and how far apart in real time, it is asked whether what the clock began is over."""
+_Id = tuple[int, str]
+"""A transactional id, after the partition of __transaction_state that it is in."""
 _UNITS_MS = (1, 1000, 60_000, 3_600_000, 86_400_000)
 
 
@@ -120,7 +123,7 @@ class Commands(ExchangeCommands):
                 groups.pass_time(total)
         return self._when_swept(before)
 
-    def _when_swept(self, before: set[str]) -> dict[str, Any] | Deferred[dict[str, Any]]:
+    def _when_swept(self, before: set[_Id]) -> dict[str, Any] | Deferred[dict[str, Any]]:
         """The clock, once the sweeps of many partitions are over, and the transitions that they began. before: the
         transactional ids that were in one already."""
         paused = self._cluster.paused_brokers
@@ -132,21 +135,47 @@ class Commands(ExchangeCommands):
             return self._clock()
         return mapped(gather(going), lambda _: self._clock())
 
-    def _under_way(self) -> set[str]:
+    def _under_way(self) -> set[_Id]:
         """Transactional ids in a transition that ends by itself: what was decided about them is not all written yet."""
-        cluster = self._cluster
-        awake = [broker for node_id, broker in cluster.brokers.items() if node_id not in cluster.paused_brokers]
-        shards = [shard for broker in awake for _, shard in broker.coordinators.transactions.host.shards()]
-        entries = (entry for shard in shards for entry in shard.entries.items())
-        pending = {name for name, entry in entries if entry.volatile.pending_state is not None}
-        return pending.difference(OPERATIONS["held_markers"](cluster)) if pending else pending
+        return self._unless_held(
+            (index, name)
+            for index, shard in self._transaction_shards()
+            for name, entry in shard.entries.items()
+            if entry.volatile.pending_state is not None
+        )
 
-    async def _transitions_over(self, before: set[str]) -> None:
+    def _still_under_way(self, begun: set[_Id]) -> set[_Id]:
+        """Those of `begun` that are in one yet; looks at no other."""
+        names: dict[int, list[str]] = {}
+        for index, name in begun:
+            names.setdefault(index, []).append(name)
+        return self._unless_held(
+            (index, name)
+            for index, shard in self._transaction_shards()
+            for name in names.get(index, ())
+            if (entry := shard.entries.get(name)) is not None and entry.volatile.pending_state is not None
+        )
+
+    def _transaction_shards(self) -> Iterator[tuple[int, TransactionShard]]:
+        for node_id, broker in self._cluster.brokers.items():
+            service = broker.coordinators.transactions_if_any
+            if service is not None and node_id not in self._cluster.paused_brokers:
+                yield from service.host.shards()
+
+    def _unless_held(self, pending: Iterable[_Id]) -> set[_Id]:
+        ids = set(pending)
+        held = set(OPERATIONS["held_markers"](self._cluster)) if ids else ()
+        return {each for each in ids if each[1] not in held}
+
+    async def _transitions_over(self, before: set[_Id]) -> None:
         """A leader that is away keeps a transaction in PrepareAbort for as long as it likes: nobody waits for that."""
-        looks = 0
-        while looks < _LOOKS and self._under_way() - before:
+        # The sweeps of transactions are over: what goes on in slices is the upkeep of logs, which begins no transition.
+        begun = self._under_way() - before
+        for _ in range(_LOOKS):
+            if not begun:
+                return
             await sleep(self.timers, _LOOK_MS)
-            looks += 1
+            begun = self._still_under_way(begun)
 
     def _sweep(self) -> dict[str, Any] | Deferred[dict[str, Any]]:
         """Run every periodic sweep now: transaction timeouts, expirations, retention, compaction."""
@@ -154,8 +183,9 @@ class Commands(ExchangeCommands):
         for broker in list(self._cluster.brokers.values()):
             if broker.node_id in self._cluster.paused_brokers:
                 continue
-            broker.coordinators.transactions.abort_timed_out()
-            broker.coordinators.transactions.forget_expired()
+            if (transactions := broker.coordinators.transactions_if_any) is not None:
+                transactions.abort_timed_out()
+                transactions.forget_expired()
             broker.maintenance.expire_producers()
             broker.maintenance.apply_retention()
             broker.maintenance.cleaner.clean()

@@ -145,7 +145,8 @@ class LiveState(LiveRows):
 
 
 def _transactions(broker: Broker) -> Iterator[Row]:
-    for _, shard in broker.coordinators.transactions.host.shards():
+    service = broker.coordinators.transactions_if_any
+    for _, shard in [] if service is None else service.host.shards():
         for name, entry in list(shard.entries.items()):
             if not forgotten(entry):
                 yield {

@@ -150,7 +150,8 @@ def transactions(at: Readable, *, transactional_id: str | None = None) -> list[d
         name: entry
         for broker in at.cluster.brokers.values()
         if broker.node_id not in at.cluster.paused_brokers
-        for name, entry in broker.coordinators.transactions.entries()
+        if (service := broker.coordinators.transactions_if_any) is not None
+        for name, entry in service.entries()
         if not queries.forgotten(entry) and (transactional_id is None or fnmatchcase(name, transactional_id))
     }
     return [_transaction(name, entry) for name, entry in sorted(entries.items())]

@@ -74,7 +74,8 @@ def _requests(recorder: Recorder | None, wall_ms: int) -> Iterator[str]:
 def _transactions(cluster: Cluster) -> Iterator[str]:
     held = set(held_markers(cluster))
     for broker in _awake(cluster):
-        for name, entry in broker.coordinators.transactions.entries():
+        service = broker.coordinators.transactions_if_any
+        for name, entry in [] if service is None else service.entries():
             if not queries.forgotten(entry) and entry.metadata.state.label not in _ENDED:
                 yield _transaction(name, entry, cluster.clock.now_ms(), markers_held=name in held)
 

@@ -37,6 +37,11 @@ class Coordinators:
         return self._made.get(TRANSACTION_STATE_TOPIC) or self._of(TRANSACTION_STATE_TOPIC)  # type: ignore[return-value]
 
     @property
+    def transactions_if_any(self) -> TransactionService | None:
+        """The transaction coordinator; None before its first use."""
+        return cast("TransactionService | None", self._made.get(TRANSACTION_STATE_TOPIC))
+
+    @property
     def verifier(self) -> TransactionVerifier:
         """The verifier, which asks the transaction coordinator, on this broker or another, about a write."""
         if self._verifier is None:

@@ -322,8 +322,8 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
 def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
     """Hold the transaction markers of one transactional id, or of all: transactions stay in PrepareCommit or
     PrepareAbort."""
-    for service in _services(cluster):
-        service.effects.hold(_sends_markers(transactional_id))
+    for broker in cluster.brokers.values():
+        broker.coordinators.transactions.effects.hold(_sends_markers(transactional_id))
 
 
 def release_markers(cluster: Cluster, *, transactional_id: str | None = None) -> list[str]:
@@ -520,7 +520,9 @@ def leading_partition(cluster: Cluster, topic: str, partition: int) -> Partition
 
 
 def _services(cluster: Cluster) -> list[TransactionService]:
-    return [broker.coordinators.transactions for broker in cluster.brokers.values()]
+    """The transaction coordinators that were needed so far."""
+    services = (broker.coordinators.transactions_if_any for broker in cluster.brokers.values())
+    return [service for service in services if service is not None]
 
 
 def _ended(shard: TransactionShard, transactional_id: str) -> TransactionEntry:

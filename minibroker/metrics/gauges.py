@@ -175,10 +175,10 @@ def _groups(broker: Broker) -> Iterator[Sample]:
 def _transactions(broker: Broker) -> Iterator[Sample]:
     """Kafka has no count of its transactions; this one is ours."""
     states: Counter[str] = Counter()
-    service = broker.coordinators.transactions
-    for _, shard in service.host.shards():
+    service = broker.coordinators.transactions_if_any
+    for _, shard in [] if service is None else service.host.shards():
         states.update(entry.metadata.state.label for entry in shard.entries.values() if not entry.nascent)
     for state, count in states.items():
         yield Sample(Bean(_OWN, "coordinator", "transactional_ids"), {"state": state}, count)
-    due = len(service.markers.active) + len(service.effects.held)
+    due = 0 if service is None else len(service.markers.active) + len(service.effects.held)
     yield Sample(Bean(_OWN, "coordinator", "transactions_with_markers_due"), {}, due)
