@@ -3,8 +3,7 @@
 Every job belongs to a level. While it runs, jobs of lower levels have their turns in between, on top of its stack. A
 job that takes longer than its level allows is moved to the next level; if a job runs there already, it starts again
 later. So at most one job of each level is under way, which bounds their memory, and nothing is computed by two threads,
-which would only
-take the interpreter from the loop.
+which would only take the interpreter from the loop.
 """
 
 from __future__ import annotations

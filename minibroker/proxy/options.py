@@ -25,8 +25,7 @@ class ProxyOptions:
     upstream: addresses of some brokers.
     security: what a connection to any of them needs.
     port: the port of the bootstrap listener, 0 for a free one; the nodes get the ports after it, in the order in which
-        they
-        become known.
+        they become known.
     ports: those of nodes by their ids.
     advertised_host: in answers, "" for the address that a client came to.
     config: the settings of the listeners (`listener_settings`).

@@ -81,8 +81,7 @@ def judge_log(rows: LogRows, *, as_of_ms: int | None = None, state: LogState | N
     """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot.
 
     `state`: the state after the rows before these, which need not be here; it is brought up to date. The verdict then
-    has the
-    findings of these rows and the transactions that they end, and all that are open."""
+    has the findings of these rows and the transactions that they end, and all that are open."""
     if state is not None and rows.starts:
         state.producers.clear()  # of deleted records
     return _LogJudge(rows.from_start(), as_of_ms, state or LogState()).run()

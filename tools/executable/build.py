@@ -2,8 +2,7 @@
 
 Needs PyInstaller, and minibroker with the extras `sasl`, `tls`, `metrics`, `conformance` and `demo` in the same
 Python. It runs on the kernel and the C library it was built on, which are printed, and on newer ones. Not in it: the
-audit
-and the pipeline, which need Arrow or Spark, and the museum, which installs its clients with pip.
+audit and the pipeline, which need Arrow or Spark, and the museum, which installs its clients with pip.
 """
 
 from __future__ import annotations

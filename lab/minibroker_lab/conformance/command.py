@@ -320,8 +320,7 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
 
 def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace, expectation: str) -> list[Scenario]:
     """The scenarios that the options choose and that are for this expectation. Raises ScenarioError for a name to skip
-    that no
-    scenario has."""
+    that no scenario has."""
     for glob in arguments.skip:
         if not any(fnmatch.fnmatchcase(scenario.name, glob) for scenario in scenarios):
             raise ScenarioError(f"--skip {glob}: no scenario has such a name")

@@ -4,8 +4,7 @@ The weight of an error code follows from the client's reaction to it. Kafka's ex
 abortable, recoverable by the application (KIP-1050), and the rest. Within a class codes may be mixed up without harm;
 another class makes the client act otherwise. A success in place of a refusal lets a fenced client write, or is
 harmless, by API and code. Records weigh by what a reader gets of them. A step's own `breaks` or `weight` goes before
-all
-of this.
+all of this.
 """
 
 from __future__ import annotations

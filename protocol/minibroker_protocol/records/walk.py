@@ -43,7 +43,7 @@ _FEW = 24
 _MANY = 2048
 """With compiled code, looking for records of one layout costs more than it saves below this number of records."""
 _FEW_HEADERS = 4
-"""A record with more headers than this is reported as a whole, not header by header."""
+"""Up to this number a record's headers are not reported to the pace: the record is."""
 _AFTER_RUN = 2
 _BETWEEN_TRIES = 32
 _MOST_BETWEEN_TRIES = 1024
