@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from toolchain import Unavailable, tool
@@ -10,7 +12,8 @@ from toolchain import Unavailable, tool
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyarrow")
 
-from lawful_load import Dropped, dropped_by, run
+import lawful_load
+from lawful_load import Dropped, Journal, Load, dropped_by, record, run
 
 POINTS = 20
 
@@ -45,3 +48,35 @@ def test_the_markers_that_a_coordinator_says_it_dropped() -> None:
         Dropped("transactions-3", "kept", 1, at),
     ]
     assert not [*dropped_by(f"{SAID}Creating new marker queue map to destination broker 1")]
+
+
+class Unstarted(Load):
+    """Two brokers of which the second never came to write a log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journal, self.closed = Journal(), False
+        self.brokers: Any = [SimpleNamespace(directory=folder / str(number)) for number in (1, 2)]
+        for broker in self.brokers:
+            broker.directory.mkdir()
+        (folder / "1" / "broker.log").write_text("started\n")
+
+    def start(self) -> None:
+        raise OSError("no port")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(("folder", "error"), [("kept", "no port"), ("missing", "journal")])
+def test_a_load_that_cannot_start_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, error: str
+) -> None:
+    """Also where its journal cannot be written. What logs there are stay."""
+    load = Unstarted(tmp_path)
+    monkeypatch.setattr(lawful_load, "Load", lambda _: load)
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(OSError, match=error):
+        record(1, 1, tmp_path / folder, print)
+    assert load.closed
+    assert [path.name for path in tmp_path.glob("kept/*.log")] == (["broker-1.log"] if folder == "kept" else [])

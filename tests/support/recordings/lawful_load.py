@@ -235,11 +235,18 @@ class Load:
                 broker.start()
                 broker.wait()
 
+    def logs(self) -> Iterator[tuple[int, Path]]:
+        """The number and the log of each broker that was started."""
+        for number, broker in enumerate(self.brokers, 1):
+            log = broker.directory / "broker.log"
+            if log.exists():
+                yield number, log
+
     def dropped(self) -> list[Dropped]:
         return [
             drop
-            for broker in self.brokers
-            for line in (broker.directory / "broker.log").read_text(errors="replace").splitlines()
+            for _, log in self.logs()
+            for line in log.read_text(errors="replace").splitlines()
             for drop in dropped_by(line)
         ]
 
@@ -631,16 +638,18 @@ def record(points: int, seed: int, keep: Path, say: Callable[[str], None]) -> No
             load.restart()
         disagreements = load.disagreements()
     finally:
-        journal = {
-            "copies": copies,
-            "transactions": [asdict(transaction) for transaction in load.journal.transactions],
-            "disagreements": [[*place, known] for place, known in disagreements.items()],
-            "dropped": [asdict(drop) for drop in load.dropped()],
-        }
-        (keep / "journal.json").write_text(json.dumps(journal))
-        for number, broker in enumerate(load.brokers, 1):
-            shutil.copy(broker.directory / "broker.log", keep / f"broker-{number}.log")
-        load.close()
+        try:
+            journal = {
+                "copies": copies,
+                "transactions": [asdict(transaction) for transaction in load.journal.transactions],
+                "disagreements": [[*place, known] for place, known in disagreements.items()],
+                "dropped": [asdict(drop) for drop in load.dropped()],
+            }
+            (keep / "journal.json").write_text(json.dumps(journal))
+            for number, log in load.logs():
+                shutil.copy(log, keep / f"broker-{number}.log")
+        finally:
+            load.close()
 
 
 def judge(keep: Path, say: Callable[[str], None]) -> Result:
