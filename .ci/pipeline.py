@@ -562,9 +562,12 @@ def spark(place: Workplace) -> None:
 def slow(place: Workplace) -> None:
     """What is too slow for every change; breaches are planted in what import-linter keeps."""
     install_checkers(place)
-    with contextlib.suppress(Failed):  # the tests of S3 and Spark say why they are skipped without it
-        extras = f"{place.clone}[test,s3,spark]"
-        place.install(programs(place) / "python", "-e", extras, seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", ""))
+    python, home = programs(place) / "python", os.environ.get("HOME", "")
+    # The tests of S3 and those of Spark say why they are skipped without their extra; neither needs that of the others.
+    with contextlib.suppress(Failed):
+        place.install(python, "-e", f"{place.clone}[test,s3]", HOME=home)
+    with contextlib.suppress(Failed):
+        place.install(python, "-e", f"{place.clone}[test,spark]", seconds=SPARK_SECONDS, HOME=home)
     marked("slow")(place)
 
 

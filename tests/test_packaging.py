@@ -10,7 +10,7 @@ import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +78,20 @@ def test_what_passes_only_when_run_again_is_counted_and_named(tmp_path: Path) ->
     tests = ci.tests_of(tmp_path / "it.xml")
     assert ci.moody(tests) == ["a.moody"]
     assert str(ci.count(tests)) == "2 passed (1 only when tried again), 1 failed, 1 skipped"
+
+
+def test_an_extra_that_cannot_be_installed_takes_no_other_from_the_slow_tests(tmp_path: Path) -> None:
+    ci, installed = pipeline_of_ci(), []
+
+    def install(python: Path, *what: str, **_: object) -> None:
+        if "spark" in what[-1]:
+            raise ci.Failed("no Spark today")
+        installed.append(what[-1])
+
+    ci.install_checkers, ci.programs = lambda _: None, lambda _: tmp_path
+    ci.marked = lambda marker: lambda _: installed.append(marker)
+    ci.slow(SimpleNamespace(clone="here", install=install))
+    assert installed == ["here[test,s3]", "slow"]
 
 
 # Pages
