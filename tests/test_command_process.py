@@ -13,6 +13,8 @@ import command_process
 import pytest
 from command_process import MINIBROKER, ForkedProcess, _forking, run_command, start_command
 
+from minibroker.cli import commands
+
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
 
 
@@ -52,9 +54,25 @@ def test_it_has_a_life_of_its_own(tmp_path: Path) -> None:
         assert broker.wait(60) == -signal.SIGKILL
 
 
-def test_variables_that_python_obeys_start_it_anew() -> None:
-    with start_command("--version", env={**os.environ, "PYTHONDEVMODE": "1"}, stdout=subprocess.DEVNULL) as process:
-        assert isinstance(process, subprocess.Popen)
+def test_variables_that_python_obeys_start_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is set, and one that is left out; those that a test has set for itself do not count."""
+    monkeypatch.setenv("PYTHONDEVMODE", "1")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for ours, its, kind in (("", "1", subprocess.Popen), ("1", "", subprocess.Popen), ("", "", ForkedProcess)):
+        monkeypatch.setattr(command_process, "_ENVIRONMENT", {**environment, "PYTHONDEVMODE": ours})
+        own = {**environment, "PYTHONDEVMODE": its}
+        with start_command("--version", env=own, stdout=subprocess.DEVNULL) as process:
+            assert isinstance(process, kind)
+            assert process.wait(60) == 0
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_each_command_can_be_started_by_itself(name: str) -> None:
+    """A forked one has the modules of those before it, so that an import that is missing may stay unseen."""
+    own = subprocess.run([*MINIBROKER, name, "--help"], capture_output=True, text=True, env=os.environ, timeout=120)
+    assert (own.returncode, own.stderr) == (0, "")
+    assert own.stdout.startswith(f"usage: minibroker {name}")
 
 
 def test_it_is_signalled_only_while_it_runs() -> None:

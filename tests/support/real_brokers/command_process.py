@@ -38,10 +38,12 @@ LOADED_LATER = {
 """What a command imports while it runs, beside what importing its module brings."""
 OWN_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC_")
 """Beginnings of variables that a process obeys as it starts."""
-OBEYED = {"PYTHONPATH", "PYTHONUNBUFFERED"}
-"""Of them, what a forked process obeys too: it has the modules of this tree already."""
+OBEYED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"}
+"""Of them, what a forked process obeys too, or has no use for: it has the modules of this tree already."""
 INHERITED = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL} if os.name == "posix" else {}
 """Signals that a process ignores when its parent does, and what Python does with them otherwise."""
+_ENVIRONMENT = dict(os.environ)
+"""Of the process that forks, whatever a test sets later."""
 _DESCRIPTORS = 3
 _LARGEST_REQUEST = 1 << 20
 _STARTED_SECONDS = 120.0
@@ -178,7 +180,7 @@ def start_command(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=env,
+            env={"PYTHONPATH": _python_path(), **env},
             cwd=cwd,
             text=text,
             start_new_session=start_new_session,
@@ -239,16 +241,20 @@ def run_command(
 
 
 def _needs_own_start(environment: Mapping[str, str]) -> bool:
-    obeyed = [name for name in {*environment, *os.environ} - OBEYED if name.startswith(OWN_START)]
-    return any(environment.get(name) not in (None, os.environ.get(name)) for name in obeyed)
+    obeyed = [name for name in {*environment, *_ENVIRONMENT} - OBEYED if name.startswith(OWN_START)]
+    return any((environment.get(name) or None) != (_ENVIRONMENT.get(name) or None) for name in obeyed)
+
+
+def _python_path() -> str:
+    from broker import python_path
+
+    return python_path()
 
 
 class _Forking:
     """The process that forks commands, and the socket on which it is asked to."""
 
     def __init__(self) -> None:
-        from broker import python_path
-
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_REQUEST)
@@ -258,7 +264,7 @@ class _Forking:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": python_path()},
+                env={**_ENVIRONMENT, "PYTHONPATH": _python_path()},
             )
         atexit.register(self._end)
 
@@ -372,7 +378,11 @@ def _take_streams(descriptors: Sequence[int]) -> None:
     above = [os.dup(each) for each in descriptors[:_DESCRIPTORS]]
     for number, descriptor in enumerate(above):
         os.dup2(descriptor, number)
-    os.closerange(_DESCRIPTORS, 1 + max((int(name) for name in os.listdir("/proc/self/fd")), default=_DESCRIPTORS))
+    try:
+        largest = max(map(int, os.listdir("/proc/self/fd")))
+    except OSError:  # no /proc
+        largest = os.sysconf("SC_OPEN_MAX")
+    os.closerange(_DESCRIPTORS, largest + 1)
 
 
 def _become(request: Mapping[str, Any]) -> NoReturn:
@@ -381,16 +391,17 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
     raw = bool(os.environ.get("PYTHONUNBUFFERED"))
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    # Encodings and what is done with errors are those that Python chose by the locale.
+    sys.stdin = os.fdopen(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(
             os.fdopen(number, "wb", 0 if raw else -1, closefd=False),
-            encoding="utf-8",
-            errors=errors,
+            encoding=stream.encoding,
+            errors=stream.errors,
             line_buffering=number == 2 or os.isatty(number),
             write_through=raw,
         )
-        for number, errors in ((1, "strict"), (2, "backslashreplace"))
+        for number, stream in ((1, sys.stdout), (2, sys.stderr))
     )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.path.insert(0, request["directory"])
