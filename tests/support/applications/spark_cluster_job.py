@@ -25,6 +25,10 @@ SETTINGS = [
     "spark.executor.memory=512m",
     "spark.default.parallelism=2",
     "spark.sql.shuffle.partitions=2",
+    # No job begins before both executors are there; without a number of cores Spark expects none.
+    "spark.cores.max=2",
+    "spark.scheduler.minRegisteredResourcesRatio=1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
 ]
 
 
