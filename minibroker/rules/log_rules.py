@@ -314,21 +314,7 @@ class _LogJudge:
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
-    def _lost_its_end(self, opened: r.Run, known: Producer, offset: int) -> bool:
-        """Whether compaction may have taken the marker of an open transaction before the offset.
-
-        It takes one after its data only, so this log kept the data, but was made from another: a follower that was down
-        while its leader was compacted fetches on after the hole there, and keeps its own records before it.
-        """
-        return self._missing(max(known.last[0], opened.last_offset) + 1, offset) > 0
-
     def _transactional(self, run: r.Run, known: Producer) -> None:
-        if (
-            known.txn is not None
-            and run.producer_epoch != known.txn.producer_epoch
-            and self._lost_its_end(known.txn, known, run.first_offset)
-        ):
-            known.txn = None
         if known.txn is None:
             if run.transactional:
                 known.txn, known.marked_ms = run, self._state.marked_ms
@@ -357,13 +343,6 @@ class _LogJudge:
             blank = r.NONE if whole and not self._gone(0, marker.offset) else _UNKNOWN
             known = self._producers[marker.producer_id] = Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
-        # Without a record the marker says that nothing is left of the transaction that it ended.
-        if (
-            known.txn is not None
-            and (not marker.outcome or marker.producer_epoch > known.txn.producer_epoch + 1)
-            and self._lost_its_end(known.txn, known, marker.offset)
-        ):
-            known.txn, known.last = None, (r.NONE, r.NONE)
         if not marker.outcome:
             known.doubtful = True  # a rebuild from this log does not see it
             return

@@ -103,13 +103,6 @@ DELETED = {"start_offset": 2}
         ([marker(1), marker(2, coordinator=3)], {}, []),
         ([marker(1), marker(2, coordinator=2)], {}, ["coordinator-epoch"]),
         ([marker(1, coordinator=4), marker(2, coordinator=3), marker(3, coordinator=3)], {}, ["coordinator-epoch"] * 2),
-        # a replica that was down while its leader was compacted lacks the marker of what it kept, if there is a hole
-        ([data(0, txn=True), data(3, epoch=2, txn=True), marker(4, epoch=2)], {"cleaned_offset": 3}, []),
-        ([data(0, txn=True), marker(3, epoch=2)], {"cleaned_offset": 3}, []),
-        ([data(0, txn=True), data(3, epoch=2, txn=True)], {}, ["outside-transaction"]),
-        ([data(0, txn=True), marker(3, epoch=2)], {}, ["marker-epoch"]),
-        ([data(0, txn=True), data(3, epoch=2, txn=True)], {"cleaned_offset": 1}, ["outside-transaction"]),
-        ([data(0, txn=True), marker(3, epoch=2)], {"cleaned_offset": 1}, ["marker-epoch"]),
         # sequences where some batches are gone
         ([data(0), data(1, 2)], {}, ["sequence-gap"]),
         ([data(0), data(2, 2)], {"cleaned_offset": 2}, []),
@@ -263,12 +256,3 @@ def test_positions_of_fetched_batches_do_not_compare() -> None:
     assert judge_log(rows).findings == []
     missing = judge_log(rows._replace(spans=(*spans[:2], spans[2]._replace(first_offset=10))))
     assert [one.rule for one in missing.findings] == ["offset-hole"]
-
-
-@pytest.mark.parametrize(("cleaned", "open_count"), [(0, 1), (1, 1), (3, 0)])
-def test_a_marker_without_its_record_ends_what_began_before_a_hole(cleaned: int, open_count: int) -> None:
-    """A follower of Kafka 4.4.0 that was down had the data, and its leader no more of the transaction than that."""
-    span = r.Span(LOG, "f", 0, 0, END, missing=cleaned, first_missing=0 if cleaned else -1, intact_offset=cleaned)
-    facts = r.LogFacts(LOG, compacts=True, cleaned_offset=cleaned)
-    verdict = judge_log(LogRows(facts, spans=(span,), runs=(data(0, txn=True),), markers=(marker(3, "", epoch=1),)))
-    assert [txn.marker_offset for txn in verdict.transactions] == [-1] * open_count
