@@ -25,7 +25,8 @@ TABLES = ("batches", "runs", "transactions", "findings")
 class Plan:
     """as_of_ms: when the data was alive; None takes the latest time that a broker wrote down.
     out: a directory for the tables (None: none are written).
-    batches: whether the largest of them is wanted. `found`: what listing the files found.
+    batches: whether the largest of them is wanted.
+    findings: what listing the files found.
     """
 
     files: Files | Topics

@@ -163,11 +163,13 @@ def exactly_once(df: Any, topic: str | Sequence[str], *, bootstrap: str, sink: s
     """A writer of `df` to `topic`: of a stream a DataStreamWriter, for `.option("checkpointLocation", …).start()`; of a
     table a DataFrameWriter, for `.save()`.
 
-    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error.
+    Columns: `value`, and if wanted `key`, `headers`, `timestamp`, `partition`; others are an error.
 
     topic: with several topics the column `topic` names the topic of each row; with one topic the column has no effect,
-        as with
-        Spark's own sink.
+        as with Spark's own sink.
+    partitioner (among the options): how the partition of a row is chosen where there is no column `partition`:
+        "murmur2", the default, by the hash of the key as with Kafka's clients, or "hash", by Spark's `hash` of the key.
+        A row without a key goes by Spark's `hash` of its value.
     sink: the name of the transactional id and of the group that holds the marker, one for each query.
     options: as of the format; a dot in a name is `**{"kafka.…": …}`.
 

@@ -278,7 +278,7 @@ def _of_before(
     if arguments.resume:
         interrupted = read(arguments.resume)
         if interrupted.expectation != held:
-            raise ScenarioError(f"--resume {arguments.resume}: that run was held against {interrupted.expectation}")
+            raise ScenarioError(f"--resume {arguments.resume}: that run was compared with {interrupted.expectation}")
         done = interrupted.results(scenarios)
     return done, read(arguments.baseline) if arguments.baseline else None
 

@@ -19,7 +19,7 @@ from .weight import Weight
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """expectation: what the broker was held against.
+    """expectation: what the broker was compared with.
     rows: of the scenarios, by name, as the report has them.
     """
 

@@ -77,7 +77,7 @@ class Verdict:
     """All results of a run.
 
     broker: its address.
-    expectation: what it was held against.
+    expectation: what it was compared with.
     started: ISO 8601.
     seconds: how long all of it took.
     fits: releases, the one that fits best first, where that was looked for.

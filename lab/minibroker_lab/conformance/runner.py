@@ -77,7 +77,7 @@ class Options:
     keep_going: after a mismatch go on and report all of them.
     verbose: print every response.
     keep_topics: don't delete them.
-    expectation: what the broker is held against.
+    expectation: what the broker is compared with.
     restart: restarts the broker, and returns once that is under way.
     """
 
@@ -144,7 +144,7 @@ class ScenarioRun:
     _unseen: bool = False
     _answered: str = ""
     _sooner: dict[str, Any] | None = None
-    _unanswered: dict[tuple[int, int], str] = field(default_factory=dict)
+    _unanswered: dict[tuple[Connection, int], str] = field(default_factory=dict)
     _groups_in_transactions: set[str | None] = field(default_factory=set)
 
     def again(self) -> ScenarioRun:
@@ -343,7 +343,7 @@ class ScenarioRun:
         frame += bytes.fromhex(step.get("tail", ""))
         connection.send_frame(frame, size_delta=step.get("sizeDelta", 0))
         if step.get("noResponse"):
-            self._unanswered[id(connection), connection.correlation_id] = step.get("call")
+            self._unanswered[connection, connection.correlation_id] = step.get("call")
         return _Ticket(
             connection,
             connection.correlation_id,
@@ -360,8 +360,9 @@ class ScenarioRun:
             if isinstance(error, NoResponse) and timeout >= self.options.timeout:
                 self.patience.failed(ticket.api)
             raise
-        unwanted = self._unanswered.get((id(ticket.connection), int.from_bytes(frame[:4], "big", signed=True)))
-        if unwanted is not None:
+        answered = int.from_bytes(frame[:4], "big", signed=True)
+        unwanted = self._unanswered.get((ticket.connection, answered))
+        if answered != ticket.correlation_id and unwanted is not None:
             raise ScenarioFailed(f"acks=0 was answered ({unwanted})")
         got, response = decode_response(frame, ticket.api, ticket.version, header_version=ticket.header_version)
         if got != ticket.correlation_id:

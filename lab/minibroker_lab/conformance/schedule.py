@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
 from .failure import ScenarioFailed
 from .order import Phase, phase
@@ -63,19 +63,18 @@ def _part(
     while remaining:
         watch = _Watch(have)
         results: dict[int, Result | None] = {}
+        taken: set[str] = set()
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             places = {pool.submit(watch.run, run): place for place, run in enumerate(remaining)}
-            waiting = set(places)
             try:
                 for ended in concurrent.futures.as_completed(places):
                     place, result = places[ended], ended.result()
                     results[place] = result
                     if result is not None and not watch.suspects(remaining[place]):
-                        yield result
-                    waiting.discard(ended)
+                        yield from _handed_over([result], undelivered, taken)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                undelivered += _taken_by_nobody(waiting)
+                undelivered += _untaken(places, remaining, watch, taken)
                 for cluster in {run.cluster for run in remaining}:
                     cluster.abandon()
                 raise
@@ -87,21 +86,21 @@ def _part(
         ]
         if not watch.dead:
             break
-        back = _brought_back(start)
-        unasked = [(run, result) for run, result in begun if result.outcome in _ASKED_NOTHING]
-        begun = [(run, result) for run, result in begun if result.outcome not in _ASKED_NOTHING]
-        if len(begun) < 2:
-            yield from _all_blamed(begun, "")
-        elif back:
-            yield from _blamed(begun, watch, start)
-        else:
-            yield from _all_blamed(begun, "; --jobs 1 or --start-command tells which of these it was")
-        for run, result in unasked:
-            if back and result.outcome is Status.NOT_RUN and run.scenario.name not in run_once_more:
-                run_once_more.add(run.scenario.name)
-                rest.append(run.again())
-            else:
-                yield result
+        try:
+            back = _brought_back(start)
+            unasked = [(run, result) for run, result in begun if result.outcome in _ASKED_NOTHING]
+            begun = [(run, result) for run, result in begun if result.outcome not in _ASKED_NOTHING]
+            told = _blamed(begun, watch, start) if back and len(begun) > 1 else _all_blamed(begun)
+            yield from _handed_over(told, undelivered, taken)
+            for run, result in unasked:
+                if back and result.outcome is Status.NOT_RUN and run.scenario.name not in run_once_more:
+                    run_once_more.add(run.scenario.name)
+                    rest.append(run.again())
+                else:
+                    yield from _handed_over([result], undelivered, taken)
+        except BaseException:
+            undelivered += _untaken(places, remaining, watch, taken)
+            raise
         if not back:
             yield from map(_not_run, rest)
             return True
@@ -109,10 +108,36 @@ def _part(
     return False
 
 
-def _taken_by_nobody(waiting: Iterable[concurrent.futures.Future[Result | None]]) -> list[Result]:
-    """Of scenarios that had ended before the interrupt. The caller may have just taken the last one."""
-    ended = [future.result() for future in waiting if future.done() and not future.cancelled()]
-    return [result for result in ended if result is not None]
+def _handed_over(
+    results: Iterable[Result], undelivered: list[Result], taken: set[str]
+) -> Generator[Result, None, None]:
+    """Each of them. It stays in `undelivered` until the next is asked for: an interrupt may come before the caller has
+    kept it."""
+    for result in results:
+        undelivered.append(result)
+        taken.add(result.scenario.name)
+        yield result
+        undelivered.pop()
+
+
+def _untaken(
+    places: Mapping[concurrent.futures.Future[Result | None], int],
+    runs: Sequence[ScenarioRun],
+    watch: _Watch,
+    taken: Collection[str],
+) -> list[Result]:
+    """Of scenarios that had ended before the interrupt. It is too late to find which of several ended the broker."""
+    as_they_are: list[Result] = []
+    begun: list[tuple[ScenarioRun, Result]] = []
+    for future, place in places.items():
+        result = future.result() if future.done() and not future.cancelled() else None
+        if result is None or result.scenario.name in taken:
+            continue
+        if watch.suspects(runs[place]) and result.outcome not in _ASKED_NOTHING:
+            begun.append((runs[place], result))
+        else:
+            as_they_are.append(result)
+    return [*as_they_are, *_all_blamed(begun)]
 
 
 def _brought_back(start: Start | None) -> bool:
@@ -151,7 +176,8 @@ def _blamed(
     yield from again
 
 
-def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Generator[Result, None, None]:
+def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]]) -> Generator[Result, None, None]:
+    more = "; --jobs 1 or --start-command tells which of these it was" if len(begun) > 1 else ""
     for run, result in begun:
         said = f"{_died(run)}{more}" + (
             f"; {result.why}" if result.outcome in (Status.FAILED, Status.NOT_REACHED) else ""

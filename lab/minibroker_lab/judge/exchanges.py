@@ -22,6 +22,7 @@ class Produced(NamedTuple):
     batch: its producer id, epoch and first sequence.
     base_offset: as answered, -1 when the answer was an error or never came.
     transactional: as its header says.
+    error_code: of its partition, 0 when there was no error or no answer.
     """
 
     exchange: Exchange
@@ -31,6 +32,7 @@ class Produced(NamedTuple):
     records: list[Record]
     base_offset: int
     transactional: bool = False
+    error_code: int = 0
 
 
 def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
@@ -57,26 +59,29 @@ def _batches(exchange: Exchange, topic_names: Mapping[bytes, str]) -> Iterable[P
         topic_id = bytes(topic.topic_id)
         name = topic.name or topic_names.get(topic_id, "")
         for data in topic.partition_data:
-            offset = answers.get((topic.name or str(uuid.UUID(bytes=topic_id)), data.index), -1)
+            place = topic.name or str(uuid.UUID(bytes=topic_id)), data.index
+            offset, code = answers.get(place, (-1, 0))
             try:
                 for _, header in iter_batches(data.records or b""):
                     whole = bytes(data.records or b"")
                     batch = header.producer_id, header.producer_epoch, header.base_sequence
                     records = decode_records(whole, 0, header)
-                    yield Produced(exchange, name, data.index, batch, records, offset, header.is_transactional)
+                    yield Produced(exchange, name, data.index, batch, records, offset, header.is_transactional, code)
                     break  # one batch a partition is all that a Produce may carry
             except Malformed:
                 continue
 
 
-def _answers(exchange: Exchange) -> dict[tuple[str, int], int]:
-    """(topic's name or id, partition) → base offset, where there was no error and the answer left."""
+def _answers(exchange: Exchange) -> dict[tuple[str, int], tuple[int, int]]:
+    """(topic's name or id, partition) → base offset (-1: an error) and error code, where the answer left."""
     response = exchange["response"]
     if response is None or exchange["outcome"] != "answered":
         return {}
     return {
-        (topic.get("name") or topic.get("topic_id", ""), partition["index"]): partition["base_offset"]
+        (topic.get("name") or topic.get("topic_id", ""), partition["index"]): (
+            -1 if partition["error_code"] else partition["base_offset"],
+            partition["error_code"],
+        )
         for topic in response["responses"]
         for partition in topic["partition_responses"]
-        if not partition["error_code"]
     }

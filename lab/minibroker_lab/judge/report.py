@@ -15,7 +15,8 @@ from minibroker_lab.judge.scripts import action_text
 from minibroker_lab.judge.verdict import EXACTLY_ONCE, BrokenPromise
 
 HELD, BROKEN, UNDECIDED, NOT_APPLICABLE = "held", "broken", "undecided", "not applicable"
-_NO_REQUEST = "the command sent none of the requests that the script makes fail: "
+_NO_REQUEST = "no request fitted what the script makes fail: "
+_ANY = "any request"
 _SHOWN = 10
 _BEFORE, _AFTER = 6, 3
 _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "Heartbeat", "DescribeCluster")
@@ -73,13 +74,14 @@ class Judged(NamedTuple):
 
 
 def about(run: JudgedRun) -> str:
-    """The requests that a script makes fail, and how many of them came: ``Produce from the 2nd on (0 came)``."""
+    """The APIs whose requests a script makes fail, and how many of them came: ``Produce from number 2 on (1 came)``."""
     first: dict[str, int] = {}
     for step in run.script.steps:
-        apis = step.rule.get("api") or "any request"
+        apis = step.rule.get("api") or _ANY
         for api in [apis] if isinstance(apis, str) else apis:
             first[api] = min(first.get(api, step.rule["nth"]), step.rule["nth"])
     came = Counter(exchange["api"] for exchange in run.exchanges)
+    came[_ANY] = came.total()
     return ", ".join(
         f"{api}{f' from number {nth} on' if nth > 1 else ''} ({came[api]} came)" for api, nth in first.items()
     )

@@ -35,6 +35,7 @@ from minibroker_lab.judge.history import History, key_of, text_of
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.removed import removed_records
 from minibroker_lab.judge.stored import Stored, content_of, read_stored
+from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.disk import Disk
 
 Starts = Mapping[tuple[str, int], int]
@@ -133,16 +134,26 @@ def judge(evidence: Evidence) -> Verdict:
 def without_new_beginnings(findings: Sequence[Finding], produced: Sequence[Produced]) -> list[Finding]:
     """Without sequences that come again because the leader had forgotten their producer, and said so: a client without
     KIP-360 begins with 0 again in the same epoch. A record that is there twice breaks other rules."""
-    forgotten = {
-        (sent.topic, sent.partition, sent.batch[0])
-        for sent in produced
-        if any(error.startswith("UNKNOWN_PRODUCER_ID") for error in sent.exchange["errors"])
-    }
-    return [
-        breach
-        for breach in findings
-        if breach.rule != "duplicate" or (*breach.log[1:], breach.producer_id) not in forgotten
-    ]
+    forgotten: dict[tuple[str, int, int, int], list[Exchange]] = defaultdict(list)
+    copies: dict[tuple[str, int, int, int], list[Produced]] = defaultdict(list)
+    for sent in produced:
+        producer = sent.topic, sent.partition, *sent.batch[:2]
+        if sent.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            forgotten[producer].append(sent.exchange)
+        elif sent.error_code == 0:
+            copies[producer].append(sent)
+
+    def is_lawful(breach: Finding) -> bool:
+        producer = breach.log.topic, breach.log.partition, breach.producer_id, breach.producer_epoch
+        if breach.rule != "duplicate" or producer not in forgotten:
+            return False
+        # The time of arrival is cut to whole milliseconds.
+        told_ms = min(int(exchange["time_ms"] + exchange["took_ms"]) for exchange in forgotten[producer])
+        answered = [sent for sent in copies[producer] if sent.base_offset == breach.first_offset]
+        second = answered or [sent for sent in copies[producer] if sent.base_offset < 0]
+        return not second or any(sent.exchange["time_ms"] >= told_ms for sent in second)
+
+    return [breach for breach in findings if not is_lawful(breach)]
 
 
 def _unread(promise: BrokenPromise) -> bool:

@@ -111,7 +111,7 @@ def test_an_interrupted_run_has_its_reports_and_goes_on(suite: Suite) -> None:
     assert suite.report() == {"a": "passed", "b": "failed", "c": "passed"}
     assert suite.lines[-1] == "2 passed, 1 failed"
     assert suite("--resume", suite.kept(), "--expect", "kip") == 2
-    assert suite.errors.endswith("old.json: that run was held against kafka-4.4\n")
+    assert suite.errors.endswith("old.json: that run was compared with kafka-4.4\n")
 
 
 def test_what_failed_is_run_again(suite: Suite) -> None:

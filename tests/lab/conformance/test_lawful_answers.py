@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_broker import ScriptedBroker, scripted_broker
+from scripted_broker import SILENCE, ScriptedBroker, scripted_broker
 
 from minibroker_lab.conformance import command as cli
 from minibroker_lab.conformance.batches import ReceivedRecords, batch_bytes
@@ -110,6 +110,11 @@ def test_an_answer_to_acks_0_is_called_that(broker: ScriptedBroker, run: Run) ->
     assert run(unanswered, "{call: Produce v9, to: bootstrap, expect: {throttleTimeMs: 0}}") == [
         "FAIL s [recovery]: step 2 (Produce v9): acks=0 was answered (Produce v7)"
     ]
+    numbered = "{call: Produce v9, to: bootstrap, header: {correlationId: 1}, expect: {throttleTimeMs: 0}}"
+    broker.handlers[ProduceRequest] = lambda request, version: (
+        ProduceResponse(responses=[], throttle_time_ms=0) if version == 9 else SILENCE
+    )
+    assert run(unanswered, numbered) == ["ok s"]
 
 
 def test_a_malformed_batch_is_refused_with_either_code(broker: ScriptedBroker, run: Run) -> None:

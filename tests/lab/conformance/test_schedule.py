@@ -214,6 +214,47 @@ def test_an_interrupt_loses_no_scenario_that_has_ended() -> None:
     assert sorted({result.scenario.name for result in (taken, *undelivered)}) == ["b", "c"]
 
 
+class _Dying(_Held):
+    """It does not answer any more once a scenario has run."""
+
+    def lacks(self, used: frozenset[tuple[str, int]]) -> list[str]:
+        super().lacks(used)
+        return []
+
+    def sole_broker(self) -> None:
+        return None
+
+    def answers(self) -> bool:
+        return False
+
+
+def test_an_interrupt_tells_who_was_there_when_the_broker_died() -> None:
+    """It comes while the broker is started again."""
+    cluster: Any = _Dying()
+    cluster.released.set()
+    runs = _runs(cluster, a=HELD)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    undelivered: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        next(run_all(runs, frozenset(), 1, interrupted, undelivered))
+    assert [(result.scenario.name, result.outcome) for result in undelivered] == [("a", Status.FAILED)]
+    assert "does not answer any more" in undelivered[0].why
+
+
+def test_an_interrupt_finds_a_taken_result_once() -> None:
+    cluster: Any = _Dying()
+    cluster.released.set()
+    undelivered: list[Result] = []
+    results = run_all(_runs(cluster, a=HELD), frozenset(), 1, undelivered=undelivered)
+    taken = next(results)
+    results.close()
+    assert len(undelivered) == 1
+    assert undelivered[0] is taken
+
+
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     from minibroker import Minibroker

@@ -18,7 +18,7 @@ from minibroker_lab.judge.history import HistoryError, read_history
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged, about, circumstances
 from minibroker_lab.judge.run import JudgedRun
-from minibroker_lab.judge.scripts import ScriptError, bundled, load, parse
+from minibroker_lab.judge.scripts import Script, ScriptError, Step, bundled, load, parse
 from minibroker_lab.judge.trial import Task, try_out
 
 pytestmark = pytest.mark.waits
@@ -165,7 +165,7 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     quiet = tmp_path / "quiet.toml"
     quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
     status, report = judged(tmp_path, "right", "--script", str(quiet))
-    assert (status, report["doubt"]) == (2, f"{NONE_CAME} DeleteTopics (0 came)")
+    assert (status, report["doubt"]) == (2, f"{NONE_FITTED} DeleteTopics (0 came)")
     assert report["verdict"] == "not applicable"
 
 
@@ -197,7 +197,7 @@ def test_a_script_that_does_not_apply_leaves_the_others_decided(
         "quiet  not applicable 2 of 2",
         "2 held, 0 broken, 0 undecided, 2 not applicable",
     ]
-    assert f"quiet-2: not applicable: {NONE_CAME} DeleteTopics (0 came)" in said
+    assert f"quiet-2: not applicable: {NONE_FITTED} DeleteTopics (0 came)" in said
     assert main(["judge", "--repeat", "2", *TOPICS, "--", sys.executable, str(CLIENT), "order"]) == 1
     assert capsys.readouterr().out.splitlines()[-2:] == ["calm  broken 2 of 2", "0 held, 2 broken, 0 undecided"]
 
@@ -220,14 +220,16 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     assert (status, report["status"]) == (1, None)
 
 
-NONE_CAME = "the command sent none of the requests that the script makes fail:"
+NONE_FITTED = "no request fitted what the script makes fail:"
 
 
 def test_what_came_of_the_requests_that_a_script_makes_fail() -> None:
     run = JudgedRun(load("lost-produce-replies"), status=0, exchanges=[{"api": "Produce"}])
-    assert Judged(run, []).doubt == f"{NONE_CAME} Produce from number 2 on (1 came)"
+    assert Judged(run, []).doubt == f"{NONE_FITTED} Produce from number 2 on (1 came)"
     run.script = load("connection-resets")
     assert about(run) == "Produce from number 2 on (1 came), EndTxn (0 came), Fetch from number 2 on (0 came)"
+    run.script = Script("x", "", [Step({"nth": 3, "action": {"name": "close"}, "client_id": "other"}, False)])
+    assert about(run) == "any request from number 3 on (1 came)"
 
 
 RESTARTED = """

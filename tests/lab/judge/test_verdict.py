@@ -264,9 +264,34 @@ def test_input_of_the_run_before_may_become_output_of_this_one(
     assert rules_of(Evidence(OsDisk(str(tmp_path)), [], [], None, [Lineage("in", "out")], 0, before=before)) == rules
 
 
-@pytest.mark.parametrize(("errors", "kept"), [(["UNKNOWN_PRODUCER_ID (59) at out-0: none"], False), ([], True)])
-def test_sequences_of_a_producer_that_the_leader_had_forgotten_begin_anew(errors: list[str], kept: bool) -> None:
-    sent = Produced({"errors": errors}, "out", 0, (1, 0, 2), [], -1)
-    again = finding("duplicate", Log("", "out", 0), "sequences 0-1 again", producer_id=1, first_offset=4)
+def produced_at(time_ms: int, *, offset: int = -1, code: int = 0, epoch: int = 0) -> Produced:
+    """One that was answered 5 ms after it came, by a broker that refused another partition of it."""
+    exchange = {"time_ms": time_ms, "took_ms": 5.2, "errors": ["UNKNOWN_PRODUCER_ID (59) at out-9: none"]}
+    return Produced(exchange, "out", 0, (1, epoch, 0), [], offset, error_code=code)
+
+
+FORGOTTEN = produced_at(10, code=59)
+
+
+@pytest.mark.parametrize(
+    ("produced", "kept"),
+    [
+        ([FORGOTTEN, produced_at(15, offset=4)], False),
+        ([FORGOTTEN, produced_at(1), produced_at(15)], False),  # the answer to the second copy was lost
+        ([FORGOTTEN], False),  # its exchange was not kept
+        ([FORGOTTEN, produced_at(14, offset=4)], True),
+        ([FORGOTTEN, produced_at(14, offset=4), produced_at(20, offset=6)], True),
+        ([FORGOTTEN, produced_at(1), produced_at(14)], True),
+        ([produced_at(10), produced_at(15, offset=4)], True),
+        ([produced_at(10, code=59, epoch=1), produced_at(15, offset=4)], True),
+    ],
+    ids=[
+        "anew", "anew, unanswered", "not seen", "before", "before, others after", "before, unanswered",
+        "another partition", "another epoch",
+    ],
+)  # fmt: skip
+def test_sequences_of_a_producer_that_the_leader_had_forgotten_begin_anew(produced: list[Produced], kept: bool) -> None:
+    log = Log("", "out", 0)
+    again = finding("duplicate", log, "sequences 0-1 again", producer_id=1, producer_epoch=0, first_offset=4)
     others = [again._replace(log=Log("", "out", 1)), again._replace(producer_id=2), again._replace(rule="order")]
-    assert without_new_beginnings([again, *others], [sent]) == ([again] if kept else []) + others
+    assert without_new_beginnings([again, *others], produced) == ([again] if kept else []) + others
