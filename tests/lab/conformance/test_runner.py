@@ -492,14 +492,14 @@ def test_needs_alone_and_selection(suite: Suite) -> None:
 - {{name: needy, needs: [short-expiry], tags: [y], steps: [{BEAT}}}]}}
 - {{name: first, tags: [x, slow], steps: [{BEAT}}}]}}
 """
-    assert suite(text) == 0
+    assert suite(text, options=("--jobs", "1")) == 0
     assert suite.lines == [
         "skip needy (needs --have short-expiry)",
         "ok first",
         "ok last",
         "2 passed, 0 failed, 1 skipped",
     ]
-    suite(text, options=("--have", "short-expiry"))
+    suite(text, options=("--jobs", "1", "--have", "short-expiry"))
     assert suite.lines == ["ok needy", "ok first", "ok last", "3 passed, 0 failed"]
     suite(text, options=("--tag", "x", "--skip-tag", "slow"))
     assert suite.lines == ["ok last", "1 passed, 0 failed"]
