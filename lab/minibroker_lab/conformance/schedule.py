@@ -90,8 +90,8 @@ def _part(
             back = _brought_back(start)
             unasked = [(run, result) for run, result in begun if result.outcome in _ASKED_NOTHING]
             begun = [(run, result) for run, result in begun if result.outcome not in _ASKED_NOTHING]
-            told = _blamed(begun, watch, start) if back and len(begun) > 1 else _all_blamed(begun)
-            yield from _handed_over(told, undelivered, taken)
+            blamed = _blamed(begun, watch, start) if back and len(begun) > 1 else _all_blamed(begun)
+            yield from _handed_over(blamed, undelivered, taken)
             for run, result in unasked:
                 if back and result.outcome is Status.NOT_RUN and run.scenario.name not in run_once_more:
                     run_once_more.add(run.scenario.name)
