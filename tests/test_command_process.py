@@ -57,10 +57,10 @@ def test_it_has_a_life_of_its_own(tmp_path: Path) -> None:
 def test_variables_that_python_obeys_start_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is set, and one that is left out; those that a test has set for itself do not count."""
     monkeypatch.setenv("PYTHONDEVMODE", "1")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONDEVMODE")}
     for ours, its, kind in (("", "1", subprocess.Popen), ("1", "", subprocess.Popen), ("", "", ForkedProcess)):
         monkeypatch.setattr(command_process, "_ENVIRONMENT", {**environment, "PYTHONDEVMODE": ours})
-        own = {**environment, "PYTHONDEVMODE": its}
+        own = {**environment, **({"PYTHONDEVMODE": its} if its else {})}
         with start_command("--version", env=own, stdout=subprocess.DEVNULL) as process:
             assert isinstance(process, kind)
             assert process.wait(60) == 0
