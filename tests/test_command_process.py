@@ -122,6 +122,20 @@ def test_a_forker_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPat
     os.close(answer)
 
 
+def test_a_forker_that_is_terminated_ends_its_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told by SIGTERM, and clean up."""
+    monkeypatch.setattr(command_process, "_started", [])
+    reading, writing = os.pipe()
+    broker = start_command("serve", "--port", "0", env=os.environ, stdout=writing)
+    os.close(writing)
+    with os.fdopen(reading) as output:
+        assert output.readline().startswith("bootstrap.servers=")
+        os.kill(int(Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGTERM)
+        with pytest.raises(ChildProcessError):
+            broker.wait(60)
+        assert output.read() == ""  # its end, as it has ended
+
+
 def test_a_forker_that_fails_ends_its_commands_and_the_next_one_has_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_process, "_started", [])
     reading, full = os.pipe()

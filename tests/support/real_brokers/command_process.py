@@ -297,12 +297,14 @@ def _forking() -> _Forking:
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
-    """Fork one process for each request; the request, in that process, and None once nobody can ask any more."""
+    """Fork one process for each request; the request, in that process, and None once nobody can ask any more, or
+    SIGTERM has come."""
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     # A terminal sends them to the whole group: the tests end this process, once they have ended.
     for number in INHERITED:
         signal.signal(number, signal.SIG_IGN)
@@ -312,7 +314,8 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             ready, _, _ = select.select([requests, woken], [], [])
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(woken, 4096)
+                    if signal.SIGTERM in os.read(woken, 4096):
+                        return None
                 _answer_for_ended(answers)
             if requests not in ready:
                 continue
@@ -321,11 +324,13 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                 return None
             request: dict[str, Any] = json.loads(text)
             _load(request["arguments"][:1])
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child obeys it
             if not (child := os.fork()):
                 answers.clear()
                 _leave_parent(request, descriptors)
                 return request
             *streams, answers[child] = descriptors
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             for descriptor in streams:
                 os.close(descriptor)
     finally:  # the tests have ended, or this process cannot go on: what they did not end must not go on either
@@ -336,7 +341,9 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
 def _leave_parent(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """In the forked process: the session, the signals and the streams of a process that was started."""
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if request["session"]:
         os.setsid()
     _answer(descriptors[_DESCRIPTORS], os.getpid())
