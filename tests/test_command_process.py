@@ -148,7 +148,7 @@ def test_a_forker_that_fails_ends_its_commands_and_the_next_one_has_a_new_one(mo
     with pytest.raises(ChildProcessError):
         process.wait(60)
     with process.stderr as errors:
-        assert errors.read() == b""  # its end
+        assert b"Traceback" not in errors.read()  # up to its end
     os.close(reading)
     assert run_command("--version", env=os.environ, timeout=60).returncode == 0
 
