@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import Connection
@@ -24,7 +25,7 @@ from minibroker_protocol.headers import encode_request
 from minibroker_protocol.records import Record, build_batch
 
 TOPIC = "proxy-cost"
-PRODUCE, FETCH = 9, 12
+PRODUCE, FETCH, FETCH_WITH_ADDRESSES = 9, 12, 17
 ROUNDS = 9
 SMALL = 300
 """Requests of a round, one after the other."""
@@ -62,9 +63,9 @@ def produce(records: bytes) -> m.ProduceRequest:
     return m.ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic])
 
 
-def fetch(offset: int) -> m.FetchRequest:
+def fetch(topic_id: bytes, offset: int) -> m.FetchRequest:
     part = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=MEGABYTE)
-    topic = m.FetchRequest.FetchTopic(topic=TOPIC, partitions=[part])
+    topic = m.FetchRequest.FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=[part])
     return m.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=MEGABYTE, topics=[topic], session_epoch=-1)
 
 
@@ -120,8 +121,14 @@ def measure(direct: Address, through: Address) -> None:
             asked = m.ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[where])
             request = m.ListOffsetsRequest(replica_id=-1, topics=[asked])
             end = client.ask(direct, request, m.ListOffsetsResponse, 5).topics[0].partitions[0].offset
-        fetched = in_turns(ways, lambda way: LARGE / sum(one_by_one(way, fetch(end - 1), FETCH, LARGE)))
-        say("Fetch of a megabyte", fetched, 1, "MB/s")
+            topic_id = client.metadata([TOPIC]).topics[0].topic_id
+        for version in (FETCH, FETCH_WITH_ADDRESSES):
+            work = partial(fetch_rate, fetch(topic_id, end - 1), version)
+            say(f"Fetch v{version} of a megabyte", in_turns(ways, work), 1, "MB/s")
+
+
+def fetch_rate(request: m.FetchRequest, version: int, way: Connection) -> float:
+    return LARGE / sum(one_by_one(way, request, version, LARGE))
 
 
 def say(what: str, found: list[float], factor: float, unit: str, *, slower: bool = False) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from minibroker.kernel.addresses import Address, format_address
 from minibroker.kernel.deferred import Deferred, failed, resolved
+from minibroker.kernel.spare_buffers import SpareBuffers
 from minibroker.kernel.words import reason
 from minibroker.requests.context import CloseConnection
 from minibroker_protocol.fields import Buffer
@@ -37,12 +38,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     """Made for one connection of a client, so that order, fetch sessions and acks=0 are the broker's.
 
     scratch: where small frames are received, shared by all connections of a loop.
+    spare: buffers for large ones. An answer may be a view of one, which serves again once no view of it is left.
     ended: called once, with the reason; with "" where `close` or `abort` ended it.
     gone: called once, when no socket of it is left, which can be later.
     """
 
-    def __init__(self, scratch: memoryview, ended: Callable[[str], None], gone: Callable[[], None]) -> None:
+    def __init__(
+        self, scratch: memoryview, spare: SpareBuffers, ended: Callable[[str], None], gone: Callable[[], None]
+    ) -> None:
         self._scratch = scratch
+        self._spare = spare
         self._on_end = ended
         self._on_gone = gone
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,6 +61,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._paused = False
         self._rest = bytearray()  # received, not a whole frame yet
         self._frame: bytearray | None = None  # a large frame on its way in
+        self._size = 0
         self._filled = 0
         self._why_ended = ""
         self.address: Address | None = None
@@ -162,15 +168,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         frame = self._frame
         if frame is None:
             return self._scratch
-        return memoryview(frame)[self._filled : self._filled + _READ_BYTES]
+        return memoryview(frame)[self._filled : min(self._size, self._filled + _READ_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         frame = self._frame
         if frame is not None:
             self._filled += nbytes
-            if self._filled == len(frame):
+            if self._filled == self._size:
                 self._frame = None
-                self._deliver(frame)
+                self._deliver(memoryview(frame)[: self._size])
+                self._spare.give_back(frame)
             return
         if not self._rest:
             used = self._parse(self._scratch[:nbytes])
@@ -204,7 +211,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             if after > end:
                 if size < _LARGE_FRAME_BYTES:
                     break
-                self._frame = frame = bytearray(size)
+                self._frame = frame = self._spare.take(size) or bytearray(size)
+                self._size = size
                 self._filled = end - position - 4
                 frame[: self._filled] = data[position + 4 : end]
                 return end

@@ -17,9 +17,10 @@ from minibroker_protocol.fields import Buffer
 from minibroker_protocol.frames import foreign_protocol
 
 if TYPE_CHECKING:
+    from minibroker.kernel.spare_buffers import SpareBuffers
     from minibroker.requests.dispatch import Answered, Dispatch
     from minibroker.server.connection_log import ConnectionLog
-    from minibroker.server.memory import RequestMemory, SpareBuffers
+    from minibroker.server.memory import RequestMemory
 
 log = get_logger(__name__)
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.spare_buffers import SpareBuffers
 from minibroker.requests.dispatch import Dispatch
 from minibroker.server.connection import Connection
 from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.memory import RequestMemory, SpareBuffers, Waiting
+from minibroker.server.memory import RequestMemory, Waiting
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:

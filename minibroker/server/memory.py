@@ -1,5 +1,4 @@
-"""Memory of requests: how much they may take at one time, over all connections, and the buffers of large ones, which
-serve the next.
+"""Memory of requests: how much they may take at one time, over all connections.
 
 Kafka's ``SimpleMemoryPool`` reserves the size that a client announces. Here a request takes memory as its bytes arrive,
 so a client holds about as much as it has sent.
@@ -10,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
+from minibroker.kernel.spare_buffers import LARGEST_SPARE_BYTES
+
 LARGEST_ORDINARY_BYTES = 2 * 1024 * 1024
 """The largest request that may use the whole limit: a batch of ``message.max.bytes`` fits. Larger ones share half."""
-LARGEST_SPARE_BYTES = 4 * 1024 * 1024
 SMALLEST_PIECE_BYTES = 16 * 1024
 LARGEST_PIECE_BYTES = LARGEST_SPARE_BYTES
 _PIECES_PER_RECEIVED = 4
-_SPARE = 2
 
 
 def wanted_bytes(size: int, received: int) -> int:
@@ -142,34 +141,3 @@ class RequestMemory:
         if line is self._large and line.used + more > self.limit // 2:
             return False
         return self.used + more <= self.limit
-
-
-class SpareBuffers:
-    """Buffers of large requests that were answered, for the next ones: the system takes longer to hand out fresh memory
-    than a request takes to arrive in it. Two at most, and none above `LARGEST_SPARE_BYTES`, are kept."""
-
-    def __init__(self) -> None:
-        self._spare: list[bytearray] = []
-
-    def take(self, size: int) -> bytearray | None:
-        """A buffer of `size` bytes or more without other references, if there is one; its content is undefined."""
-        for number, buffer in enumerate(self._spare):
-            if len(buffer) >= size:
-                del self._spare[number]
-                return buffer if _unseen(buffer) else None
-        return None
-
-    def give_back(self, buffer: bytearray) -> None:
-        """Keep a buffer for later. There may still be views of it: the event loop has one of what it filled last."""
-        if len(buffer) <= LARGEST_SPARE_BYTES:
-            self._spare.append(buffer)
-            self._spare.sort(key=len)
-            del self._spare[:-_SPARE]
-
-
-def _unseen(buffer: bytearray) -> bool:
-    try:
-        buffer.append(buffer.pop())  # refused while there is any view of it
-    except BufferError:
-        return False
-    return True

@@ -257,7 +257,7 @@ class ProxyService:
                 edge.connection_log.say("a connection through node %d ends: %s", node.node_id, why)
                 lost(why)
 
-        connection = UpstreamConnection(self._scratch, ended, lambda: self._connections.discard(connection))
+        connection = UpstreamConnection(self._scratch, edge.spare, ended, lambda: self._connections.discard(connection))
         self._connections.add(connection)
         connecting = connection.connect(edge.loop, self.nodes.candidates(node.key), self._tls)
         self._connecting.add(connecting)

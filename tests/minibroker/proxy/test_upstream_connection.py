@@ -41,6 +41,30 @@ def test_answers_arrive_whole_once_and_in_order_however_they_are_cut(sizes: list
     assert upstream.ended == []
 
 
+def test_the_buffer_of_a_large_answer_serves_the_next_unless_that_is_still_read() -> None:
+    upstream = UpstreamByHand()
+
+    def answered(frame: bytes) -> memoryview:
+        waiting = upstream.connection.send(b"a")
+        upstream.answers(frame)
+        given = waiting.result()
+        assert isinstance(given, memoryview)
+        return given
+
+    first = answered(b"1" * 100 * KIB)
+    kept, buffer = first[50:60], id(first.obj)
+    first.release()
+    second = answered(b"2" * 100 * KIB)
+    assert id(second.obj) != buffer
+    assert kept == b"1" * 10
+    assert second == b"2" * 100 * KIB
+    buffer = id(second.obj)
+    second.release()
+    third = answered(b"3" * 90 * KIB)
+    assert id(third.obj) == buffer
+    assert third == b"3" * 90 * KIB
+
+
 def test_what_is_sent_before_there_is_a_connection_follows_in_order() -> None:
     upstream = UpstreamByHand(connected=False)
     frame = bytearray(b"first")

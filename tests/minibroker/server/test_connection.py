@@ -15,9 +15,9 @@ import pytest
 from echoing import CRASH, ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Refused, frame
 
 from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.spare_buffers import LARGEST_SPARE_BYTES, SpareBuffers
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
-from minibroker.server.memory import LARGEST_SPARE_BYTES, SpareBuffers
 
 
 class Client:

@@ -10,6 +10,7 @@ from manual_time import ManualTimers
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker.kernel.executor import InlineExecutor
+from minibroker.kernel.spare_buffers import SpareBuffers
 from minibroker.proxy.asked_node import AskedNode, WallClock
 from minibroker.proxy.endpoints import NodeKey
 from minibroker.proxy.proxy_dispatcher import ProxyDispatcher
@@ -51,7 +52,8 @@ class UpstreamByHand:
         self.ended: list[str] = []
         self.gone = 0
         self.transport = HandTransport()
-        self.connection = UpstreamConnection(memoryview(bytearray(SCRATCH_BYTES)), self.ended.append, self._gone)
+        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connection = UpstreamConnection(scratch, SpareBuffers(), self.ended.append, self._gone)
         if connected:
             self.connection.connection_made(self.transport)
 
