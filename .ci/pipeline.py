@@ -552,10 +552,10 @@ def spark(place: Workplace) -> None:
     python = programs(place) / "python"
     try:
         place.install(
-            python, "-e", f"{place.clone}[test,spark]", seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", "")
+            python, "-e", f"{place.clone}[test,notebook]", seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", "")
         )
     except Failed as wrong:
-        raise Skipped(f"the extra `spark` could not be installed: {wrong}") from None
+        raise Skipped(f"the extra `notebook` could not be installed: {wrong}") from None
     tier("spark")(place)
 
 
