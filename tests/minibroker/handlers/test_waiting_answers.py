@@ -443,16 +443,22 @@ REMOTE_CODES = {
 }
 
 
+def _asking(story: Story, answer: str) -> tuple[int, int]:
+    """The broker that waits, and the node for whose answer."""
+    node = story.brokers.leader(REMOTE[answer].topic)
+    if answer == "CreateTopics":
+        return node, CONTROLLER
+    story.brokers.cluster.move_leader(TRANSACTIONS, 0, _near(node))
+    story.brokers.settle(50)
+    return node, _near(node)
+
+
 @pytest.mark.parametrize("answer", REMOTE)
 def test_an_answer_that_waits_for_another_node(answer: str) -> None:
     waiting = REMOTE[answer]
     for event, code in zip(REMOTE_EVENTS, REMOTE_CODES[answer], strict=False):
         story = Story()
-        node = story.brokers.leader(waiting.topic)
-        other = CONTROLLER if answer == "CreateTopics" else _near(node)
-        if other != CONTROLLER:
-            story.brokers.cluster.move_leader(TRANSACTIONS, 0, other)
-            story.brokers.settle(50)
+        node, other = _asking(story, answer)
         request = waiting.request(story)
         story.brokers.cluster.cut_link(node, other)
         pending = story.send(waiting.topic, request, waiting.version)
@@ -462,6 +468,29 @@ def test_an_answer_that_waits_for_another_node(answer: str) -> None:
         story.brokers.settle(100)
         assert waiting.code(pending.result()) == code, event
         story.brokers.stop()
+
+
+@pytest.mark.parametrize("answer", REMOTE)
+@pytest.mark.parametrize("end", [_stopped, _killed])
+def test_an_answer_of_a_broker_that_ends_while_it_waits_for_another_node(answer: str, end: Any) -> None:
+    """Its connections are closed, so nothing is answered; nor does anything go on when the other node is reached, by
+    the broker that has ended or by the one that is started in its place."""
+    waiting, story = REMOTE[answer], Story()
+    node, other = _asking(story, answer)
+    request = waiting.request(story)
+    story.brokers.cluster.cut_link(node, other)
+    pending = story.send(waiting.topic, request, waiting.version)
+    story.brokers.settle(50)
+    before = story.brokers.partition(node, waiting.topic).log.log_end_offset
+    end(story, waiting.topic, node)
+    story.brokers.cluster.mend_link(node, other)
+    story.brokers.settle(REQUEST_TIMEOUT_MS)
+    story.brokers.cluster.start_broker(node)
+    story.brokers.settle(1000)
+    assert not pending.done
+    assert "n" not in story.brokers.cluster.image.topics
+    assert {story.brokers.partition(each, waiting.topic).log.log_end_offset for each in (1, 2, 3)} == {before}
+    story.brokers.stop()
 
 
 def test_an_offset_whose_coordinator_moved_away_and_leads_again() -> None:
