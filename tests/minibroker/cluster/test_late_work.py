@@ -7,9 +7,12 @@ delayed request. Then a broker or its topics end, and the rest arrives.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pytest
 from held_executor import HeldExecutor
 from logs import batches
 from many_brokers import ManyBrokers
@@ -209,4 +212,18 @@ def test_a_paused_broker_writes_and_answers_nothing_until_it_goes_on() -> None:
     brokers.settle(60_000)
     assert [answer for answer in waiting if not answer.done] == []
     assert disk.calls > before
+    brokers.stop()
+
+
+@pytest.mark.parametrize("end", ["kill_broker", "stop_broker"])
+def test_a_broker_that_has_ended_is_held_by_nothing(end: str) -> None:
+    """A timer that was not cancelled would hold it, for ever if it arms itself again."""
+    story = Story()
+    brokers = story.brokers
+    ended = weakref.ref(brokers.cluster.brokers[NODE])
+    getattr(brokers.cluster, end)(NODE)
+    story.arrive()
+    story.answers.clear()
+    gc.collect()
+    assert ended() is None
     brokers.stop()
