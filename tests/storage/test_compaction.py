@@ -20,7 +20,8 @@ from minibroker_storage.disk import Disk, StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
-from minibroker_storage.truncation import truncate_fully_and_start_at
+from minibroker_storage.retention import delete_old_segments
+from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 from minibroker_storage.txn_index import AbortedTxn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory" / "clean.tar.gz"
@@ -457,14 +458,25 @@ def test_nothing_due() -> None:
 # Interruptions
 
 
-def test_a_truncation_meanwhile_voids_the_rewrite() -> None:
+@pytest.mark.parametrize("left", ["nothing", "the newest", "the oldest"])
+def test_a_loss_of_segments_meanwhile_voids_the_rewrite(left: str) -> None:
+    """By truncation or retention, of all segments that became one or of some."""
     log = Compacted()
-    log.put(("a", "1"))
-    log.put(("a", "2"))
-    log.roll()
+    for value in "123":
+        log.put((value, value))
+        log.roll()
     cleaned = plan(log.log, find_work(log.log, None, NOW), NOW).rewrite()
-    truncate_fully_and_start_at(log.log, 0, now_ms=NOW)
+    assert [len(group.old) for group in cleaned.groups] == [3]
+    if left == "the newest":
+        log.log.advance_log_start(2)
+        assert delete_old_segments(log.log, NOW)
+    else:
+        truncate = truncate_fully_and_start_at if left == "nothing" else truncate_to
+        truncate(log.log, 0 if left == "nothing" else 1, now_ms=NOW)
+    before = [*log.held()]
     assert not install(log.log, cleaned, NOW)
+    assert [*log.held()] == before
+    assert len(before) == (0 if left == "nothing" else 1)
     assert not [name for name in log.disk.list("t-0") if name.endswith(".cleaned")]
 
 

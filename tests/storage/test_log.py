@@ -580,6 +580,19 @@ def test_a_follower_whose_log_begins_past_its_high_watermark_gives_out_nothing_b
     assert (log.log_start_offset, log.high_watermark, log.last_stable_offset) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("start", range(1, 6))
+def test_a_follower_whose_log_begins_past_an_ended_transaction_is_not_held_back_by_it(
+    disk: MemoryDisk, start: int
+) -> None:
+    leader, log = open_log(disk, "f-0"), open_log(disk)
+    append(leader, batch(b"a", pid=1, txn=True))
+    end_transaction(leader, 1, commit=True)
+    append(leader, batch(b"b", b"c", b"d"))
+    log.append_as_follower(leader.read(0, 1 << 20, bound=5).records, 0, now_ms=NOW)
+    log.advance_log_start(start)
+    assert (log.high_watermark, log.last_stable_offset) == (start, start)
+
+
 @pytest.mark.parametrize(("later", "segments"), [([100, 0], 1), ([101, 0], 2), ([0, 101], 2)])
 def test_a_follower_begins_a_segment_by_the_newest_of_the_batches_to_come(
     disk: MemoryDisk, later: list[int], segments: int

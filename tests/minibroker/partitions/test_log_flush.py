@@ -338,17 +338,19 @@ def test_a_sync_that_fails_for_any_reason_takes_the_log_offline() -> None:
 
 
 def test_a_file_that_was_renamed_under_the_sync_is_no_failure() -> None:
-    """By compaction or retention; the next try looks at the segments anew."""
+    """By compaction or retention; the next try looks at the segments anew. Earlier syncs do not count."""
     story = Story(STRICT)
-    answer = story.produce()
-    due = [1] * 3
+    due: list[int] = []
 
     def renamed(what: str, path: str) -> NotFound | None:
         return NotFound(errno.ENOENT, "no such file", path) if what == "sync" and due and due.pop() else None
 
     story.disk.refuses = renamed
-    story.held.run_all()
-    assert (answer.result(), due) == (0, [])
+    for _ in range(3):
+        answer = story.produce()
+        due += [1] * 3
+        story.held.run_all()
+        assert (answer.result(), due) == (0, [])
 
 
 def test_a_sync_that_ends_after_its_log_was_deleted_is_not_tried_again() -> None:

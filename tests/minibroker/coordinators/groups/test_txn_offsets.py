@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from group_client import GroupClient
-from memory_cluster import keep_loading
+from memory_cluster import keep_loading, refused_appends
 from sampling import thinned
 
 from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
@@ -64,6 +65,20 @@ def test_a_restart_in_between(client: GroupClient, producer: tuple[int, int], co
     assert again.fetch(T0, stable=True) == {T0: UNSTABLE}
     assert again.end(producer, commit=commit) == NONE
     assert again.fetch(T0, stable=True) == {T0: 9 if commit else 3}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_offset_is_pending_as_long_as_its_marker_is_refused(
+    client: GroupClient, producer: tuple[int, int], commit: bool
+) -> None:
+    client.commit({T0: 3})
+    client.commit_in_txn(producer, {T0: 9})
+    with refused_appends(CONSUMER_OFFSETS_TOPIC):
+        assert client.end(producer, commit=commit) == NONE
+        client.timers.advance(1000)
+        assert (client.fetch(T0, stable=True), client.fetch(T0)) == ({T0: UNSTABLE}, {T0: 3})
+    client.timers.advance(1000)
+    assert client.fetch(T0, stable=True) == {T0: 9 if commit else 3}
 
 
 def test_a_timeout_lets_the_offset_go(client: GroupClient, producer: tuple[int, int]) -> None:
