@@ -186,6 +186,15 @@ def test_a_killed_broker_drops_what_waits_and_is_paused_no_more() -> None:
     assert ran == ["after"]
 
 
+def test_what_kills_the_broker_on_the_way_back_is_the_last_of_it() -> None:
+    suspension, done = Suspension(), list[str]()
+    suspension.pause()
+    suspension.run(suspension.drop)
+    suspension.run(lambda: done.append("after its end"))
+    suspension.resume()
+    assert (done, suspension.paused) == ([], False)
+
+
 def test_what_pauses_again_leaves_the_rest_for_the_next_time() -> None:
     suspension, done = Suspension(), list[str]()
     suspension.pause()

@@ -8,8 +8,8 @@ from minibroker.coordinator_runtime.unused_lookups import UnusedLookups
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 
-def look_up(client: GroupClient, group: str) -> None:
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+def look_up(client: GroupClient, key: str, *, key_type: int = 0) -> None:
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     (answer,) = client.call(request, FindCoordinatorResponse, 4, client_id="app").coordinators
     assert answer.error_code == 0
 
@@ -18,6 +18,7 @@ def test_a_lookup_is_unused_until_a_member_joins() -> None:
     client = GroupClient()
     for group in ("shared", FIRST_GROUP, FIRST_GROUP):
         look_up(client, group)
+    look_up(client, "transactional", key_type=1)
 
     def unused() -> list[str]:
         found = client.broker.coordinators.groups.unused_lookups()
