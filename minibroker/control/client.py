@@ -143,6 +143,8 @@ class Fault(CommandGroup):
 class Faults(CommandGroup):
     """The rules of a cluster; the first that fits a request acts on it."""
 
+    _OTHER_NAMES = {"add": "inject", "set": "inject", "fault": "inject", "rules": "list", "remove": "clear"}
+
     def _state(self) -> str:
         rules = self.list()
         return f"{counted(len(rules), 'rule')}, {sum(rule['fired'] > 0 for rule in rules)} acted"
@@ -250,6 +252,8 @@ class Faults(CommandGroup):
 
 class Clock(CommandGroup):
     """The broker clock: transaction timeouts, expirations, retention and sweeps follow it; sockets do not."""
+
+    _OTHER_NAMES = {"sleep": "advance", "tick": "advance", "time": "now_ms", "pause": "freeze", "resume": "unfreeze"}
 
     def _state(self) -> str:
         clock = self._ask("clock.get")

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, TypeVar
 
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, near, reason
@@ -31,13 +31,20 @@ _OF_THE_COMMAND: Final = (FaultError, ApiError)
 class Suggesting:
     """Says which name is meant where an attribute is mistyped."""
 
+    _OTHER_NAMES: ClassVar[Mapping[str, str]] = {}
+    """What users call a thing that has another name, or another place, here."""
+
     # A type checker would take any name for an attribute.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            close = "" if name.startswith("_") or hasattr(type(self), name) else near(name, public_names(self))
+            own = name.startswith("_") or hasattr(type(self), name)
+            close = "" if own else near(name, public_names(self), self._meant())
             # Without `name` and `obj` Python has no suggestion of its own to add.
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{close}")
+
+    def _meant(self) -> Mapping[str, str]:
+        return self._OTHER_NAMES
 
 
 def public_names(thing: object) -> list[str]:

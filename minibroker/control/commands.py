@@ -54,8 +54,7 @@ class Commands(ExchangeCommands):
             return spawn(result) if iscoroutine(result) else result
         command = _TABLE.get(name)
         if command is None:
-            close = f", did you mean {_IN_PYTHON[name]}?" if name in _IN_PYTHON else near(name, all_commands())
-            raise FaultError(f"there is no command {name!r}{close}")
+            raise FaultError(f"there is no command {name!r}{near(name, all_commands(), _IN_PYTHON)}")
         if name != "fault.add":
             check_call(name, command, arguments)
         return command(self, **arguments)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from minibroker.control.command_group import Suggesting, held_loop, in_thread
+from minibroker.control.command_group import Suggesting, held_loop, in_thread, public_names
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Controlled(Suggesting):
     Those that wait raise TimeoutError, which says what there is, after `timeout` seconds of real time.
     """
 
+    _OTHER_NAMES = {"messages": "records", "exchanges": "requests", "port": "bootstrap_servers", "close": "stop"}
+
     @property
     def control(self) -> Control:
         """Faults, clock, state and exchanges. RuntimeError when the broker does not run."""
@@ -110,6 +112,14 @@ class Controlled(Suggesting):
     def state(self) -> State:
         """Operations on what the broker knows: producer state, logs, epochs, markers, brokers."""
         return self.control.state
+
+    def _meant(self) -> Mapping[str, str]:
+        # Only for an error text: most tests set no rule, and do without these modules.
+        from minibroker.control.client import Clock, Faults, State
+
+        groups = {"state": State, "faults": Faults, "clock": Clock}
+        places = {name: f"{group}.{name}" for group, kind in groups.items() for name in public_names(kind)}
+        return places | self._OTHER_NAMES
 
     def records(
         self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"

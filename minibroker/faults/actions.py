@@ -450,7 +450,7 @@ def action_from(text_or_table: Any) -> Action:
             raise FaultError(f"{kind.name} has no {name!r}{near(name, kinds) or f'; it has {has}'}")
     for name in needed_by(kind):
         if name not in values:
-            raise FaultError(f"{kind.name} needs {name}")
+            raise FaultError(f'{kind.name} needs {name}, as in {{"name": "{kind.name}", "{name}": …}}')
     return kind(**values)
 
 

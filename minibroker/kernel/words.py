@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from minibroker.output import say
 
@@ -26,9 +26,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
     """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike, or the
-    name itself is known and something else is wrong with it."""
+    name itself is known and something else is wrong with it. meant: names of others for the same thing, with ours."""
+    if meant and name in meant:
+        return f", did you mean {meant[name]}?"
     from difflib import get_close_matches
 
     names = list(known)

@@ -76,6 +76,17 @@ def test_the_methods_of_state_and_the_names_are_the_tables(file: Path, module: C
             lambda b: minibroker.Minibrocker,
             "no attribute 'Minibrocker', did you mean Minibroker?",
         ),
+        (
+            lambda b: b.create_topic,
+            "'Minibroker' object has no attribute 'create_topic', did you mean state.create_topic?",
+        ),
+        (lambda b: b.inject, "did you mean faults.inject?"),
+        (lambda b: b.advance, "did you mean clock.advance?"),
+        (lambda b: b.kill_broker, "did you mean state.kill_broker?"),
+        (lambda b: b.messages, "did you mean records?"),
+        (lambda b: b.port, "did you mean bootstrap_servers?"),
+        (lambda b: b.faults.add, "'Faults' object has no attribute 'add', did you mean inject?"),
+        (lambda b: b.clock.sleep, "did you mean advance?"),
         (lambda b: b.state.xyzzy, "'State' object has no attribute 'xyzzy'"),
     ],
 )

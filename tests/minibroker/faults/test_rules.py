@@ -35,7 +35,7 @@ def broker() -> Iterator[FaultyCluster]:
         ({"api": "EndTxx", "action": "close"}, "no API 'EndTxx', did you mean EndTxn"),
         ({"api": "EndTxn", "action": "clsoe"}, "no action 'clsoe', did you mean close"),
         ({"api": "EndTxn"}, "needs an action"),
-        ({"api": "EndTxn", "action": {"name": "error"}}, "error needs code"),
+        ({"api": "EndTxn", "action": {"name": "error"}}, 'error needs code, as in {"name": "error", "code": …}'),
         ({"api": "EndTxn", "action": {"name": "error", "code": "NOT_CORDINATOR"}}, "did you mean NOT_COORDINATOR"),
         ({"api": "EndTxn", "action": {"name": "error", "code": 4711}}, "no error 4711"),
         ({"api": "EndTxn", "action": {"name": "delay"}}, "delay needs ms"),

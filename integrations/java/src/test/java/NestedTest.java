@@ -6,8 +6,10 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /** A static extension is one broker for the class and its nested classes, one that is not static one for each test. */
+@Isolated // it counts the processes of this JVM
 class NestedTest {
     @RegisterExtension
     static final MinibrokerExtension broker = new MinibrokerExtension("--topic", "orders");
