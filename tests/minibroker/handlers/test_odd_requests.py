@@ -394,6 +394,36 @@ def test_the_log_start_is_told_by_the_log(
     assert (told.error_code, told.log_start_offset if version >= 5 else -1) == (code, log_start)
 
 
+@pytest.mark.parametrize(
+    ("index", "records", "code"),
+    [
+        (0, batch(1, producer_id=5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (99, batch(1, producer_id=5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, b"short", ErrorCode.INVALID_RECORD),
+    ],
+    ids=["a batch", "no partition", "no batch"],
+)
+def test_what_is_refused_beside_batches_of_two_producers(
+    cluster: MemoryCluster, index: int, records: bytes, code: ErrorCode
+) -> None:
+    """KafkaApis refuses an entry before ReplicaManager.handleProduceAppend compares the producers of all others."""
+    kind = m.ProduceRequest
+    first = kind.PartitionProduceData(index=index, records=records)
+    others = [
+        kind.TopicProduceData(
+            name=name, partition_data=[kind.PartitionProduceData(index=0, records=batch(1, producer_id=producer_id))]
+        )
+        for name, producer_id in (("u", 6), ("v", 7))
+    ]
+    topics = m.CreateTopicsRequest.CreatableTopic
+    new = [topics(name=name, num_partitions=1, replication_factor=1) for name in "uv"]
+    ask(cluster, m.CreateTopicsRequest(topics=new, timeout_ms=1000), 7)
+    data = [kind.TopicProduceData(name="t", partition_data=[first]), *others]
+    answer = ask(cluster, kind(transactional_id="x", acks=-1, timeout_ms=1000, topic_data=data), 9)
+    told = [each.partition_responses[0].error_code for each in answer.responses]
+    assert told == [code, *[ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2]
+
+
 def test_texts_that_javas_producer_puts_into_its_exception() -> None:
     cluster = MemoryCluster()
     creatable = m.CreateTopicsRequest.CreatableTopic
