@@ -29,12 +29,13 @@ def fetch(
     isolation: int = 1,
     min_bytes: int = 1,
     most: int = 1 << 20,
+    leader_epoch: int = -1,
 ) -> FetchRequest:
     """Of the topic `t`; session: (its id, its epoch)."""
     wanted = [
         FetchRequest.FetchPartition(
             partition=index,
-            current_leader_epoch=-1,
+            current_leader_epoch=leader_epoch,
             fetch_offset=offset,
             last_fetched_epoch=epoch,
             log_start_offset=-1,
@@ -169,6 +170,23 @@ def test_a_new_log_start_is_news() -> None:
     cluster.broker.partition("t", 1).log.advance_log_start(1)
     assert named(ask(cluster, fetch([], session=(session, 1)))) == {1: (0, 1)}
     assert named(ask(cluster, fetch([], session=(session, 2)))) == {}
+    cluster.stop()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_leader_epoch_that_the_broker_does_not_know_is_told_where_nothing_is_new(written: bool) -> None:
+    cluster = MemoryCluster(topics={"t": 2})
+    if written:
+        produce(cluster, [0, 1])
+    session = open_session(cluster, 2, offset=int(written))
+    known = cluster.broker.partition("t", 0).leader_epoch
+    for epoch, leader_epoch, told in (
+        (1, known, {}),
+        (2, known + 1, {0: (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)}),
+        (3, known, {0: (0, int(written))}),  # after an error the client is told the limits again
+    ):
+        request = fetch([0], session=(session, epoch), offset=int(written), leader_epoch=leader_epoch)
+        assert named(ask(cluster, request)) == told
     cluster.stop()
 
 

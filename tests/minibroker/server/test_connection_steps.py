@@ -714,3 +714,24 @@ def test_a_broker_that_ends_with_a_large_request_under_way_gives_its_memory_back
     connection.connection_lost(None)
     assert bench.edge.memory.used == 0
     bench.close()
+
+
+@pytest.mark.parametrize("follows", ["its end", "a small request that waits", "a large request that waits"])
+def test_the_buffer_of_a_request_serves_one_request_at_a_time(follows: str) -> None:
+    bench = Bench()
+    connection, _ = bench.connect()
+    for part in (sized(20_000)[:1000], sized(20_000)[1000:]):  # what arrives whole needs no buffer
+        receive(connection, part)
+    if follows == "its end":
+        connection.connection_lost(None)
+    else:
+        waits = sized(2 if "small" in follows else 20_000, PRODUCE)
+        receive(connection, waits[:5])
+        receive(connection, waits[5:])
+        bench.broker.parked[0].resolve(None)
+    bench.broker.frames.clear()  # a buffer that is looked at is not used again
+    clients = [(*bench.connect(), frame(ECHO, letter * 20_000)) for letter in (b"a", b"b", b"c")]
+    for start, end in ((0, 10_000), (10_000, None)):
+        for other, _, request in clients:
+            receive(other, request[start:end])
+    assert [transport.written == answer_of(request) for _, transport, request in clients] == [True] * 3
