@@ -43,7 +43,7 @@ from minibroker_lab.judge.report import (
 )
 from minibroker_lab.judge.scripts import Script, ScriptError, bundled, load
 from minibroker_lab.judge.search import Search
-from minibroker_lab.judge.trial import Task, try_out
+from minibroker_lab.judge.trial import Task, TryOut, try_out
 from minibroker_lab.reports import add_report_arguments, write_reports
 
 ALL = "all"
@@ -136,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, *, try_out: TryOut = try_out) -> int:
     """0 when exactly-once held under every script that applies, 1 when it was broken, 2 when that could not be
     decided, 4 when an API of the exactly-once path met no failure."""
     verdicts: list[Judged] = []
@@ -146,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.readers:
             return _readers(arguments)
         if arguments.search:
-            return _search(arguments, started)
+            return _search(arguments, started, try_out)
         if arguments.minutes or arguments.runs:
             raise ScriptError("--minutes and --runs go with --search")
         scripts = [load(name) for name in _names(arguments.script, calm=not (arguments.kills or arguments.preset))]
@@ -243,7 +243,7 @@ def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str)
         say(f"wrote {path}")
 
 
-def _search(arguments: argparse.Namespace, started: str) -> int:
+def _search(arguments: argparse.Namespace, started: str, try_out: TryOut) -> int:
     """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
     if arguments.script or arguments.kills or arguments.preset:
         raise ScriptError("--search draws its scripts: leave out --script, --kills and --preset")

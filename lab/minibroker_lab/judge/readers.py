@@ -25,6 +25,7 @@ TOPIC: Final = "MINIBROKER_TOPIC"
 """The environment variable that names the topic to read."""
 ANSWERS: Final = {"whole answers": {}, "tiny answers": {"fetch.max.bytes": "1024"}}
 """What one answer to Fetch holds → broker settings: all of a topic, or one or two batches."""
+ALL_TOPICS: Final = slice(None)
 RIGHT, WRONG, UNDECIDED = "right", "wrong", "undecided"
 _ARCHIVE, _PROMISED, _DATA = "readers.tar.xz", "promised.json", "data"
 # The records are as old as the archive, and stay as Kafka's cleaner left them.
@@ -71,27 +72,40 @@ def _row(pair: Sequence[object]) -> Row:
     return int(str(offset)), str(value)
 
 
-def judge_readers(command: Sequence[str], timeout: float, config: Mapping[str, object]) -> int:
+def judge_readers(
+    command: Sequence[str],
+    timeout: float,
+    config: Mapping[str, object],
+    *,
+    answers: Mapping[str, Mapping[str, str]] = ANSWERS,
+    topics: slice = ALL_TOPICS,
+) -> int:
     """Run the command once for each topic and size of answers, and say what it made of it.
 
     timeout: seconds of a run.
+    answers: those of ANSWERS that are tried.
+    topics: the part of the archive's topics that is read.
 
     Returns the exit status. Raises OSError when the command cannot be started, StartError when the broker cannot.
     """
     verdicts = []
-    for name, reading in _readings(command, timeout, config):
+    for name, reading in _readings(
+        command, timeout, {name: {**own, **config} for name, own in answers.items()}, topics
+    ):
         say(f"{name}: {reading.verdict}{': ' if reading.verdict != RIGHT else ', '}{reading.why}", flush=True)
         verdicts.append(reading.verdict)
     say(", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (RIGHT, WRONG, UNDECIDED)))
     return EXIT_BROKEN if WRONG in verdicts else EXIT_UNDECIDED if UNDECIDED in verdicts else EXIT_HELD
 
 
-def _readings(command: Sequence[str], timeout: float, config: Mapping[str, object]) -> Iterator[tuple[str, Reading]]:
+def _readings(
+    command: Sequence[str], timeout: float, configs: Mapping[str, Mapping[str, object]], chosen: slice
+) -> Iterator[tuple[str, Reading]]:
     """Each run by its name."""
-    for answers, own in ANSWERS.items():
+    for answers, config in configs.items():
         with tempfile.TemporaryDirectory(prefix="minibroker-readers-") as place:
-            topics = unpack(Path(place))
-            settings = {**SETTINGS, **own, **config}
+            topics = unpack(Path(place))[chosen]
+            settings = {**SETTINGS, **config}
             with whole(Minibroker(data_dir=str(Path(place, _DATA)), config=settings)) as broker:
                 for topic in topics:
                     environment = {"BOOTSTRAP_SERVERS": broker.bootstrap_servers, TOPIC: topic.name}

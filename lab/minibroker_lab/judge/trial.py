@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from minibroker.kernel.progress import ProgressLine
 from minibroker.rules.rows import Log
@@ -54,6 +54,10 @@ class Task(NamedTuple):
     start: float = 0.0
     upstream: str = ""
     command_config: str | None = None
+
+
+TryOut: TypeAlias = Callable[[Task, Script, str], Judged]
+"""`try_out`, or what stands for it."""
 
 
 def try_out(task: Task, script: Script, what: str) -> Judged:

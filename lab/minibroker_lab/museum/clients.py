@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from minibroker.kernel.words import reason
 from minibroker.program import uninterrupted
@@ -101,6 +101,10 @@ def installed(name: str, version: str) -> Path:
         except OSError as error:
             raise ClientError(f"{name} {version} cannot be installed: {error.strerror or error}") from None
     return kept
+
+
+Programs: TypeAlias = Callable[[str, str, Sequence[Path]], AbstractContextManager[list[str]]]
+"""`program`, or what stands for it."""
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.lineage import lineage_of
 from minibroker_lab.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker_lab.judge.scripts import Script
-from minibroker_lab.judge.trial import Task, try_out
+from minibroker_lab.judge.trial import Task, TryOut, try_out
 from minibroker_lab.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
-from minibroker_lab.museum.clients import ClientError, parse_client, program
+from minibroker_lab.museum.clients import ClientError, Programs, parse_client, program
 from minibroker_lab.museum.matrix import NAME, REPORTS, as_markdown, makers
 from minibroker_lab.museum.scoreboard.cells import KAFKA
 from minibroker_lab.museum.scoreboard.failures import FAILURES
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, *, program: Programs = program, try_out: TryOut = try_out) -> int:
     """0 when the rules held, 1 when one was broken, 2 when that could not be decided, 77 when nothing could be run."""
     try:
         _refuse_useless(arguments)
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         codes = set()
         for case in wanted:
             for version, failing in _versions(case, arguments):
-                code, measured = _run(case, version, arguments, failing=failing)
+                code, measured = _run(case, version, arguments, program, try_out, failing=failing)
                 codes.add(code)
                 if measured is not None and arguments.save:
                     save(case.folder.parent, case.id, measured)
@@ -177,7 +177,9 @@ def _versions(case: Case, arguments: argparse.Namespace) -> list[tuple[str, bool
     return [(version, not arguments.calm) for _, version in arguments.client] or [(case.shown_on, not arguments.calm)]
 
 
-def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bool) -> tuple[int, Measured | None]:
+def _run(
+    case: Case, version: str, arguments: argparse.Namespace, program: Programs, try_out: TryOut, *, failing: bool
+) -> tuple[int, Measured | None]:
     times = arguments.times
     what = f"{case.id} on {case.client} {version}{'' if failing else ' without failures'}"
     release, _, broker = version.partition("@")
@@ -189,7 +191,7 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
         return EXIT_SKIPPED, None
     try:
         with program(case.client, release, case.sources) as command:
-            outcomes = _outcomes(case, case.command(command), what, arguments, failing=failing)
+            outcomes = _outcomes(case, case.command(command), what, arguments, try_out, failing=failing)
     except ClientError as error:
         say(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None
@@ -201,7 +203,9 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
     return code, None if undecided else Measured(version, times, shown, date, failing)
 
 
-def _outcomes(case: Case, command: list[str], what: str, arguments: argparse.Namespace, *, failing: bool) -> list[str]:
+def _outcomes(
+    case: Case, command: list[str], what: str, arguments: argparse.Namespace, try_out: TryOut, *, failing: bool
+) -> list[str]:
     times = arguments.times
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
     broker = {**case.broker, "topics": case.topics}

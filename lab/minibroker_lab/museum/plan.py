@@ -68,8 +68,8 @@ class GaveUp(Exception):
 class Program:
     """A client's program in a process of its own."""
 
-    def __init__(self, command: Sequence[str], history: History) -> None:
-        self._history = history
+    def __init__(self, command: Sequence[str], history: History, again_seconds: float) -> None:
+        self._history, self._again_seconds = history, again_seconds
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
         )
@@ -97,7 +97,7 @@ class Program:
     def written(self, value: str) -> bool | None:
         """Whether the record was written; None if the client has not reported it after a short wait."""
         with self._news:
-            self._news.wait_for(lambda: value in self._written, _AGAIN_SECONDS)
+            self._news.wait_for(lambda: value in self._written, self._again_seconds)
             return self._written.pop(value, None)
 
     def end(self) -> int:
@@ -174,8 +174,9 @@ class Plan:
     """Runs the steps. When a step of a transaction fails, the transaction is aborted and the rest of its steps are left
     out; when the abort fails too, a new producer is opened. What is tried again is given up after `_TRIES` errors."""
 
-    def __init__(self, steps: Sequence[str], program: Program, history: History) -> None:
+    def __init__(self, steps: Sequence[str], program: Program, history: History, again_seconds: float) -> None:
         self._steps = list(steps)
+        self._again_seconds = again_seconds
         self._program = program
         self._history = history
         self._identity = ""
@@ -265,7 +266,7 @@ class Plan:
                 if written:
                     return
                 tries.failed(value, "not written")
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(self._again_seconds)
 
     def _transacted(self, name: str, tries: Tries) -> bool:
         """One record in a transaction of its own; False when it was not committed."""
@@ -282,7 +283,7 @@ class Plan:
             self._ended(ABORT)
         except StepFailed as failed:
             say(f"{ABORT}: {failed}", flush=True)
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(self._again_seconds)
         return False
 
     def _ended(self, outcome: str) -> None:
@@ -301,12 +302,12 @@ class Plan:
             pass
 
 
-def main(steps: Sequence[str], command: Sequence[str]) -> int:
-    """0, or 1 when the program ended too early or made no progress."""
+def main(steps: Sequence[str], command: Sequence[str], again_seconds: float = _AGAIN_SECONDS) -> int:
+    """0, or 1 when the program ended too early or made no progress. again_seconds: the wait before another try."""
     history = History(os.environ["MINIBROKER_HISTORY"])
-    program = Program(command, history)
+    program = Program(command, history, again_seconds)
     try:
-        Plan(steps, program, history).follow()
+        Plan(steps, program, history, again_seconds).follow()
     except Ended:
         say("the program ended before its plan", flush=True)
         program.end()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Suite:
         self.answers: dict[str, Any] = {}
         self.asked: Counter[str] = Counter()
         broker.handlers[HeartbeatRequest] = self._beat
+        self.seen: Callable[[str], None] = lambda name: None
+        """Called with each Heartbeat."""
         self.lines: list[str] = []
         self.errors = ""
 
@@ -39,9 +41,6 @@ class Suite:
         self.seen(request.group_id)
         answer = self.answers[request.group_id]
         return HeartbeatResponse(error_code=answer) if isinstance(answer, int) else answer
-
-    def seen(self, name: str) -> None:
-        """Called with each Heartbeat."""
 
     def write(self) -> Path:
         file = self.folder / "suite.yaml"
@@ -85,7 +84,7 @@ def test_reports_are_there_while_the_run_goes_on(suite: Suite, monkeypatch: pyte
         if name == "c":
             meanwhile.append(suite.report())
 
-    monkeypatch.setattr(suite, "seen", seen)
+    suite.seen = seen
     assert suite(a=NONE, b=UNKNOWN, c=NONE) == 1
     # What came last may be written a moment later.
     (early,) = meanwhile
@@ -124,11 +123,11 @@ def test_what_failed_is_run_again(suite: Suite) -> None:
     assert suite.lines == [f"{suite.kept()}: nothing of it failed"]
 
 
-def test_a_repeated_scenario_fails_if_it_failed_once(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_scenario_fails_if_it_failed_once(suite: Suite) -> None:
     def seen(name: str) -> None:
         suite.answers["b"] = UNKNOWN if suite.asked["b"] == 2 else NONE
 
-    monkeypatch.setattr(suite, "seen", seen)
+    suite.seen = seen
     assert suite("--repeat", "3", a=NONE, b=NONE, c=UNKNOWN) == 1
     assert suite.asked == {"a": 3, "b": 3, "c": 3}
     assert [line for line in suite.lines if line.startswith("not always")] == ["not always: b failed in 1 of 3 runs"]

@@ -16,7 +16,6 @@ from minibroker import Minibroker
 from minibroker.control.client import Faults
 from minibroker.faults.actions import Close, Error, Hold
 from minibroker_lab.conformance import command as cli
-from minibroker_lab.conformance import traces
 from minibroker_lab.conformance.scenario import KAFKA, bundled
 from minibroker_protocol.errors import ErrorCode
 
@@ -156,9 +155,8 @@ def test_what_is_not_known_is_said(
     assert line.endswith("ListGroups v2: connection closed by the broker")
 
 
-def test_what_cannot_be_ended_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_ended_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """A marker that a partition refused is written when the broker starts again, as in Kafka."""
-    monkeypatch.setattr(traces, "_SETTLE_SECONDS", 0.5)  # it never settles
     name = "prepare-commit-end-v4"
     assert [one for one in bundled() if one.name == name and KAFKA in one.only]
     with Minibroker() as broker:

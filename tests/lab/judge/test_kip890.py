@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minibroker.cli import main
 from minibroker_lab.judge import command
 from minibroker_lab.judge.exchanges import Exchange, Produced
 from minibroker_lab.judge.kip890 import NO, UNTOLD, YES, Answer, answer, late_scripts, table
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.run import JudgedRun
 from minibroker_lab.judge.scripts import Script, as_toml, parse
-from minibroker_lab.judge.trial import Task
+from minibroker_lab.judge.trial import Task, TryOut
 from minibroker_protocol.records import Record
 
 CALM = ("InitProducerId", "Add", "Produce", "commit", "Add", "Produce", "abort", "Add", "Produce", "commit")
@@ -117,6 +117,12 @@ def test_a_client_that_wrote_nothing_else_tells_nothing() -> None:
     assert "wrote no other transaction" in answer(Judged(run, [])).why
 
 
+def judge(*words: str, try_out: TryOut) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words), try_out=try_out)
+
+
 def test_the_table_counts_what_was_said() -> None:
     answers = [("late commit", Answer(said, f"why {at}")) for at, said in enumerate((NO, YES, NO))]
     assert table(answers)[1:] == ["  late commit   no        2 of 3: why 0", "  late commit   yes       1 of 3: why 1"]
@@ -133,7 +139,6 @@ def test_the_table_counts_what_was_said() -> None:
 )
 def test_the_command_ends_with_what_was_said(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     held: dict[str, Any],
     status: int,
@@ -149,8 +154,7 @@ def test_the_command_ends_with_what_was_said(
             run.produced = [produced(begun, sequence=1)]
         return Judged(run, [])
 
-    monkeypatch.setattr(command, "try_out", try_out)
-    assert main(["judge", "--preset", "kip890", "--repeat", "2", "--", "client"]) == status
+    assert judge("--preset", "kip890", "--repeat", "2", "client", try_out=try_out) == status
     told = capsys.readouterr().out.splitlines()[-3:]
     assert [line.split()[:2] for line in told] == [["late", "commit"], ["late", "abort"], ["late", "Produce"]]
     assert all("2 of 2" in line for line in told)
@@ -158,8 +162,8 @@ def test_the_command_ends_with_what_was_said(
 
 
 def test_a_command_without_transactions_is_told_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "try_out", lambda *_: Judged(JudgedRun(Script("calm", "", ()), status=0), []))
-    assert main(["judge", "--preset", "kip890", "--", "client"]) == 2
+    calm = Judged(JudgedRun(Script("calm", "", ()), status=0), [])
+    assert judge("--preset", "kip890", "client", try_out=lambda *_: calm) == 2
     assert "sends no request that could be late" in capsys.readouterr().err

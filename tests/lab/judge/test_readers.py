@@ -11,8 +11,17 @@ from sink_readers import committed_records
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.client.topics import LATEST, ReadingClient
-from minibroker_lab.judge import readers
-from minibroker_lab.judge.readers import ANSWERS, RIGHT, SETTINGS, UNDECIDED, WRONG, Topic, judge_output, unpack
+from minibroker_lab.judge.readers import (
+    ANSWERS,
+    RIGHT,
+    SETTINGS,
+    UNDECIDED,
+    WRONG,
+    Topic,
+    judge_output,
+    judge_readers,
+    unpack,
+)
 from minibroker_protocol.records import iter_batches
 
 TOPIC = Topic("t", "", [(1, "a"), (3, "b c")], [(2, "x")])
@@ -79,17 +88,15 @@ for row in sorted(rows["promised"] + (rows["others"] if len(sys.argv) > 2 else [
 )
 def test_a_command_is_run_for_each_topic(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     more: list[str],
     status: int,
     last: str,
 ) -> None:
-    monkeypatch.setattr(readers, "ANSWERS", {"whole answers": {}})
-    monkeypatch.setattr(readers, "unpack", lambda directory: unpack(directory)[:2])
     unpack(tmp_path)
     command = [sys.executable, "-c", PRINTS, str(tmp_path / "promised.json"), *more]
-    assert main(["judge", "--readers", "--timeout", "60", "--", *command]) == status
+    answers = {name: own for name, own in ANSWERS.items() if name == "whole answers"}
+    assert judge_readers(command, 60.0, {}, answers=answers, topics=slice(2)) == status
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == f"{last}, 0 undecided"
     assert said[0].startswith("lone-markers, whole answers: ")

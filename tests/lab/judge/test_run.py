@@ -19,7 +19,7 @@ class Held:
     """A fault that holds one request, and the cluster, its broker and the command that is done once it is released.
     Each look at the clock takes a second."""
 
-    id, fired, held = 1, 1, True
+    id, pid, fired, held = 1, 1, 1, True
     bootstrap_servers = ""
     misfit = staticmethod(lambda script: "")
     passes = staticmethod(lambda ms, *, sessions: ms / 1000)
@@ -51,17 +51,11 @@ def test_time_that_the_script_has_pass_is_none_of_the_command(
 ) -> None:
     clock = itertools.count()
     child: Any = Held()
-    monkeypatch.setattr(run, "end", lambda child: None)
-    monkeypatch.setattr(run, "subprocess", SimpleNamespace(Popen=lambda *_, **__: child, DEVNULL=-3))
-    monkeypatch.setattr(
-        run,
-        "time",
-        SimpleNamespace(
-            monotonic=lambda: float(next(clock)),
-            time_ns=lambda: 0,
-            sleep=lambda seconds: [next(clock) for _ in range(int(seconds))],
-        ),
-    )
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: child)
+    monkeypatch.setattr("os.killpg", lambda *_: None)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    monkeypatch.setattr("time.sleep", lambda seconds: [next(clock) for _ in range(int(seconds))])
     meanwhile = {"advance_ms": 75_000, **more}
     script = Script("s", "", (step({"api": "EndTxn", "action": "hold", "meanwhile": meanwhile}),))
     ran = run.run_command([], script, cluster=child, history=Path("none"), timeout=40, start=60)

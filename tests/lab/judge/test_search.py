@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import itertools
@@ -239,9 +240,7 @@ def test_a_right_client_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_keeps_what_was_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_keeps_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tries = itertools.count()
 
     def until_interrupted(task: object, script: Script, what: str) -> Judged:
@@ -255,9 +254,10 @@ def test_ctrl_c_keeps_what_was_found(
         )
         return Judged(done, [])
 
-    monkeypatch.setattr(command, "try_out", until_interrupted)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
     with pytest.raises(KeyboardInterrupt):
-        main(options(tmp_path, "--", "client"))
+        command.run(parser.parse_args(options(tmp_path, "--", "client")[1:]), try_out=until_interrupted)
     assert capsys.readouterr().out == (
         "requests made to fail: none; no failure met: Produce\n1 run: 1 held, 0 broken, 0 undecided, 0 not applicable\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from museum_case import CASE, SCRIPT, write_case
@@ -16,8 +19,8 @@ from museum_case import CASE, SCRIPT, write_case
 from minibroker.cli import main
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.scripts import Script
-from minibroker_lab.judge.trial import Task, try_out
-from minibroker_lab.museum import clients, command
+from minibroker_lab.judge.trial import Task, TryOut, try_out
+from minibroker_lab.museum import command
 from minibroker_lab.museum.cases import CaseError, Measured, find, read, read_all, save
 from minibroker_lab.museum.clients import ClientError, installed, parse_client, program
 
@@ -33,26 +36,31 @@ WAYS = {
 }
 """How the mini-client of each version goes."""
 PROGRAM = f"""
-import os, runpy, sys
-sys.argv[1:] = [os.environ["MINI_WAY"]]
+import runpy
 runpy.run_path({str(CLIENT)!r}, run_name="__main__")
 """
 
 
 @pytest.fixture
-def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one case; every version of its client but 9.9 is there."""
-
-    @contextmanager
-    def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
-        if version == "9.9":
-            raise ClientError(f"{name}=={version} cannot be installed: no such version")
-        monkeypatch.setenv("MINI_WAY", WAYS[version])
-        yield [sys.executable, str(sources[0])]
-
-    monkeypatch.setattr(command, "program", program)
+def cases(tmp_path: Path) -> Path:
+    """A folder with one case."""
     write_case(tmp_path / "cases" / "mini-7", PROGRAM)
     return tmp_path / "cases"
+
+
+@contextmanager
+def program_of_mini(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
+    """Every version of the client but 9.9 is there."""
+    if version == "9.9":
+        raise ClientError(f"{name}=={version} cannot be installed: no such version")
+    yield [sys.executable, str(sources[0]), WAYS[version]]
+
+
+def run_mini(*words: str, try_out: TryOut = try_out) -> int:
+    """`minibroker museum run mini-7` with these words."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(["run", "mini-7", *words]), program=program_of_mini, try_out=try_out)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +82,7 @@ def test_the_rate_of_a_version(
     cases: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, said: str
 ) -> None:
     traces = cases / "traces"
-    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--traces", str(traces), *options]) == status
+    assert run_mini("--cases", str(cases), "--traces", str(traces), *options) == status
     printed = capsys.readouterr().out
     if options == ["--calm"]:
         assert [path.name for path in traces.iterdir()] == ["mini-7-on-mini-1.0-without-failures-1.jsonl"]
@@ -96,7 +104,7 @@ def test_a_program_that_does_not_return_has_no_verdict_and_no_rate(
     seconds = 0.5 if status == 2 else 30
     case.write_text(CASE.replace("duplicate-record", "no-progress") + f"timeout = {seconds}\n")
     options = ["--cases", str(cases), "--calm", "--save", "--client", f"mini=={version}"]
-    assert main(["museum", "run", "mini-7", *options]) == status
+    assert run_mini(*options) == status
     assert said in capsys.readouterr().out
     assert [one.version for one in read_all(cases)[0].measured] == ([] if status == 2 else [version])
 
@@ -105,7 +113,7 @@ def test_a_program_that_does_not_return_has_no_verdict_and_no_rate(
 def test_a_case_names_its_lineage(cases: Path, capsys: pytest.CaptureFixture[str], lineage: str, status: int) -> None:
     text = CASE.replace("duplicate-record", "lineage-duplicate")
     (cases / "mini-7" / "case.toml").write_text(f"{text}{lineage}\n")
-    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--calm", "--client", "mini==6.0"]) == status
+    assert run_mini("--cases", str(cases), "--calm", "--client", "mini==6.0") == status
     assert f"lineage-duplicate in {status} of 1 run" in capsys.readouterr().out
 
 
@@ -184,7 +192,7 @@ def test_a_case_that_cannot_be(tmp_path: Path, old: str, new: str, said: str) ->
 
 
 def test_a_release_that_does_not_exist(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--client", "mini==2.0@0.9"]) == 2
+    assert run_mini("--cases", str(cases), "--client", "mini==2.0@0.9") == 2
     assert "0.9" in capsys.readouterr().err
 
 
@@ -192,24 +200,21 @@ def test_a_release_that_does_not_exist(cases: Path, capsys: pytest.CaptureFixtur
     ("version", "options"),
     [("2.0", {}), ("2.0@4.0", {"as_version": "4.0"}), ("2.0@kip", {"semantics": "kip"})],
 )
-def test_a_version_names_its_broker(
-    cases: Path, monkeypatch: pytest.MonkeyPatch, version: str, options: dict[str, str]
-) -> None:
+def test_a_version_names_its_broker(cases: Path, version: str, options: dict[str, str]) -> None:
     asked: list[dict[str, object]] = []
 
     def tried(task: Task, script: Script, what: str) -> Judged:
         asked.append(dict(task.broker))
         return try_out(task, script, what)
 
-    monkeypatch.setattr(command, "try_out", tried)
-    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--client", f"mini=={version}"]) == 0
+    assert run_mini("--cases", str(cases), "--client", f"mini=={version}", try_out=tried) == 0
     topics = asked[0].pop("topics")
     assert (topics, asked) == ({"orders": 1, "in": 1, "out": 1}, [options])
 
 
 @pytest.mark.parametrize(("version", "status"), [("2.0", 0), ("2.0@4.0", 77)])
 def test_a_case_runs_on_a_cluster_elsewhere_unless_it_needs_a_broker_of_our_own(
-    cases: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str, status: int
+    cases: Path, capsys: pytest.CaptureFixture[str], version: str, status: int
 ) -> None:
     asked: list[str] = []
 
@@ -217,18 +222,17 @@ def test_a_case_runs_on_a_cluster_elsewhere_unless_it_needs_a_broker_of_our_own(
         asked.append(task.upstream)
         return try_out(task._replace(upstream=""), script, what)
 
-    monkeypatch.setattr(command, "try_out", tried)
     options = ["--cases", str(cases), "--client", f"mini=={version}", "--upstream", "kafka:1"]
-    assert main(["museum", "run", "mini-7", *options]) == status
+    assert run_mini(*options, try_out=tried) == status
     assert asked == (["kafka:1"] if status == 0 else [])
     assert ("SKIPPED: it needs as_version of a broker of our own" in capsys.readouterr().out) == (status == 77)
 
 
 @pytest.mark.matrix
 def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
+    options = ["--cases", str(cases), "--save"]
     for more in (["--matrix", "--times", "2"], ["--client", "mini==9.9"], ["--calm"], []):
-        main([*options, *more])
+        run_mini(*options, *more)
     rates = {(one.version, one.failures): one.rate for one in read_all(cases)[0].measured}
     assert rates == {("1.0", True): "1 of 1", ("2.0", True): "0 of 2", ("1.0", False): "0 of 1"}
     capsys.readouterr()
@@ -247,9 +251,11 @@ def test_rates_that_are_saved_at_the_same_time_are_all_there(cases: Path, monkey
         list(pool.map(lambda name: save(cases, name, Measured("1.0", 1, 1, "2026-11-23")), names))
     assert [case.id for case in read_all(cases) if case.measured] == names
     (cases.parent / ".rates.json.lock").touch()
-    monkeypatch.setattr("minibroker_lab.museum.cases._LOCK_SECONDS", 0.001)
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", lambda seconds: waits.append(seconds))
     with pytest.raises(CaseError, match=r"another run writes rates\.json; if there is none, remove .*\.lock$"):
         save(cases, "mini-7", Measured("1.0", 1, 1, "2026-11-23"))
+    assert len(waits) > 10
 
 
 def test_a_case_has_a_program_of_its_own_or_a_plan(tmp_path: Path) -> None:
@@ -330,7 +336,8 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
     monkeypatch.setattr("shutil.which", lambda tool: tool)
     ran: list[str] = []
 
-    def run(words: Sequence[str], place: Path, what: str, seconds: float = 0) -> None:
+    def start(words: Sequence[str], cwd: Path, **_: Any) -> Any:
+        place = Path(cwd)
         assert place.is_dir()
         ran.append(" ".join(words))
         if "init" in words:
@@ -345,8 +352,9 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
         for own in (word.partition("@")[0] for word in words if word.startswith("node-")):
             (place / "node_modules" / own / "bin").mkdir(parents=True)
             (place / "node_modules" / own / "bin" / "node").touch()
+        return SimpleNamespace(wait=lambda *_: 0, poll=lambda: 0)
 
-    monkeypatch.setattr(clients, "_run", run)
+    monkeypatch.setattr("subprocess.Popen", start)
     for source in sources:
         (tmp_path / source).touch()
     paths = [tmp_path / source for source in sources]
@@ -382,10 +390,16 @@ def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: py
         ([], "exit status 1"),
     ],
 )
-def test_what_an_installer_says_is_one_line(tmp_path: Path, said: list[str], reason: str) -> None:
-    text = f"import sys; print({chr(10).join(said)!r}); sys.exit(1)"
-    with pytest.raises(ClientError, match=f"^mini 1 cannot be installed: {re.escape(reason)}$"):
-        clients._run([sys.executable, "-c", text], tmp_path, "mini 1")
+def test_what_an_installer_says_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], reason: str
+) -> None:
+    tool = tmp_path / "npm"
+    tool.write_text(f"#!{sys.executable}\nimport sys\nprint({chr(10).join(said)!r})\nsys.exit(1)\n")
+    tool.chmod(0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda name: str(tool))
+    with pytest.raises(ClientError, match=f"^kafkajs 1 cannot be installed: {re.escape(reason)}$"):
+        installed("kafkajs", "1")
 
 
 # The cases of the repository

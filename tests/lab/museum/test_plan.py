@@ -30,12 +30,11 @@ Follow = Callable[..., tuple[list[str], list[dict[str, object]], int]]
 def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
     """plan, answers → (steps that the program was given, history without topics, status)."""
     monkeypatch.setenv("MINIBROKER_HISTORY", str(tmp_path / "history"))
-    monkeypatch.setattr("minibroker_lab.museum.plan._AGAIN_SECONDS", 0.01)
 
     def follow(
         plan: Sequence[str], answers: dict[str, list[str]], program: str = PROGRAM
     ) -> tuple[list[str], list[dict[str, object]], int]:
-        status = main(plan, [sys.executable, "-c", program, json.dumps(answers), str(tmp_path / "log")])
+        status = main(plan, [sys.executable, "-c", program, json.dumps(answers), str(tmp_path / "log")], 0.01)
         lines = (tmp_path / "history").read_text().splitlines() if (tmp_path / "history").exists() else []
         told = [json.loads(line) for line in lines]
         assert {one.pop("topic") for one in told} <= {"orders"}

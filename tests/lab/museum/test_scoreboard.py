@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from minibroker_lab.judge.scripts import Script
 from minibroker_lab.judge.trial import Task
 from minibroker_lab.judge.verdict import BrokenPromise
 from minibroker_lab.museum.cases import CaseError
+from minibroker_lab.museum.command import add_arguments
 from minibroker_lab.museum.scoreboard import feed, runs
 from minibroker_lab.museum.scoreboard.cells import HERE, KAFKA, Cell, as_markdown, cell, read_cells, save
 from minibroker_lab.museum.scoreboard.failures import FAILURES
@@ -30,6 +31,24 @@ TOPICS = ("in-1", "out-1")
 COMMIT = {"number": 9, "api": "TxnOffsetCommit", "client_id": "app"}
 GAVE_UP = "the client gave up: ended with 1: an error"
 SENT = {api: 3 for failure in FAILURES.values() for api in failure.requests}
+
+
+def asked(*words: str) -> Namespace:
+    """Options of `minibroker museum scoreboard`."""
+    parser = ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(["scoreboard", *words])
+
+
+def mini_of(folder: Path, version: str) -> Path:
+    """A folder of frameworks with one, whose program is none of its own."""
+    place = folder / "frameworks" / "mini"
+    place.mkdir(parents=True)
+    (place / "program.py").touch()
+    fields = {"title": "Mini", "promise": "Once.", "link": "https://example.org", "client": "mini"}
+    lines = [*(f"{name} = {value!r}" for name, value in fields.items()), f"versions = [{version!r}]"]
+    (place / "framework.toml").write_text("\n".join(lines))
+    return place.parent
 
 
 def broken(
@@ -158,7 +177,7 @@ def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
     ],
 )
 def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, texts: list[str]
+    capsys: pytest.CaptureFixture[str], status: int, texts: list[str]
 ) -> None:
     """A program without transactions sends none; one that did not run might. It is tried once."""
     scripts: list[str] = []
@@ -167,9 +186,8 @@ def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
         scripts.append(script.name)
         return Judged(JudgedRun(script, status=status), [])
 
-    monkeypatch.setattr(runs, "try_out", try_out)
     options = Namespace(times=2, upstream=None, broker_name=None, traces=None)
-    own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options)
+    own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options, try_out)
     assert [own.cell(failure).text for failure in ("timeout", "leader", "none")] == texts
     assert scripts == ["no-failure"] * 3
     assert (
@@ -285,9 +303,7 @@ def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options:
         ([], HERE),
     ],
 )
-def test_cells_are_saved_under_the_name_of_their_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], broker: str
-) -> None:
+def test_cells_are_saved_under_the_name_of_their_broker(tmp_path: Path, options: list[str], broker: str) -> None:
     @contextmanager
     def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
         yield []
@@ -296,20 +312,14 @@ def test_cells_are_saved_under_the_name_of_their_broker(
         assert task.upstream == ("kafka:1" if options else "")
         return Judged(JudgedRun(script, status=0, fired=1), [])
 
-    mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0",), folder=tmp_path / "frameworks" / "mini")
-    monkeypatch.setattr(runs, "program", program)
-    monkeypatch.setattr(runs, "place", lambda: mini.folder.parent)
-    monkeypatch.setattr(runs, "read_all", lambda folder: [mini])
-    monkeypatch.setattr(runs, "try_out", tried)
-    assert main(["museum", "scoreboard", "mini", "--failure", "none", "--save", *options]) == 0
-    assert [cell.broker for cell in read_cells(mini.folder.parent)] == [broker]
+    folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "none", "--save", *options)
+    assert runs.scoreboard(arguments, folder=folder, program=program, try_out=tried) == 0
+    assert [cell.broker for cell in read_cells(folder)] == [broker]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "said"), [("right", "held"), ("outside", "doubled"), ("careless", "lost")])
-def test_a_program_of_our_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], way: str, said: str
-) -> None:
+def test_a_program_of_our_own(tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, said: str) -> None:
     """Killed at each request: a right loop holds, one that commits offsets outside of the transaction does not."""
     source = Path(__file__).parents[2] / "support" / "applications" / "copy_loop.py"
 
@@ -317,13 +327,9 @@ def test_a_program_of_our_own(
     def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
         yield [sys.executable, str(source), version]
 
-    mini = Framework("Mini", "Once.", "https://example.org", "mini", (way,), folder=tmp_path / "frameworks" / "mini")
-    monkeypatch.setattr(runs, "program", program)
-    monkeypatch.setattr(runs, "place", lambda: mini.folder.parent)
-    monkeypatch.setattr(runs, "read_all", lambda folder: [mini])
-    options = ["--failure", "killed-after", "--times", "6", "--save"]
-    assert main(["museum", "scoreboard", "mini", *options]) == (said != "held"), capsys.readouterr().out
-    (measured,) = read_cells(mini.folder.parent)
+    folder, options = mini_of(tmp_path, way), asked("mini", "--failure", "killed-after", "--times", "6", "--save")
+    assert runs.scoreboard(options, folder=folder, program=program) == (said != "held"), capsys.readouterr().out
+    (measured,) = read_cells(folder)
     assert said in measured.verdicts
     if said == "held":
         assert measured.verdicts == {"held": 6}

@@ -21,9 +21,9 @@ from minibroker_lab.judge.files import save_trace
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged
 from minibroker_lab.judge.scripts import Script
-from minibroker_lab.judge.trial import Task, try_out
+from minibroker_lab.judge.trial import Task, TryOut, try_out
 from minibroker_lab.museum.cases import CaseError
-from minibroker_lab.museum.clients import ClientError, program
+from minibroker_lab.museum.clients import ClientError, Programs, program
 from minibroker_lab.museum.scoreboard.cells import (
     HERE,
     NOT_SENT,
@@ -43,23 +43,33 @@ _FEED = "minibroker_lab.museum.scoreboard.feed"
 _TIMEOUT_SECONDS, _START_SECONDS = 240.0, 60.0
 
 
-def scoreboard(arguments: argparse.Namespace) -> int:
+def scoreboard(
+    arguments: argparse.Namespace,
+    *,
+    folder: Path | None = None,
+    program: Programs = program,
+    try_out: TryOut = try_out,
+) -> int:
     """`minibroker museum scoreboard`: print the table, or run the frameworks that are named; then 0 when all runs held,
     1 when one did not, 77 when nothing could be run. Raises CaseError, ConfigError, HistoryError, StartError, OSError.
+
+    folder: of the frameworks, default: `place`.
     """
-    folder = place()
+    folder = place() if folder is None else folder
     frameworks = read_all(folder)
     wanted = [framework for framework in frameworks if framework.versions] if arguments.all else []
     wanted = wanted or [chosen(frameworks, name) for name in arguments.case]
     if wanted:
-        return _run(wanted, arguments, folder)
+        return _run(wanted, arguments, folder, program, try_out)
     if arguments.client or arguments.failure or arguments.save or arguments.upstream or arguments.traces:
         raise CaseError("name a framework to run, or --all; without them the table of what was measured is printed")
     write_out(as_markdown(frameworks, read_cells(folder)))
     return EXIT_HELD
 
 
-def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Path) -> int:
+def _run(
+    wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Path, program: Programs, try_out: TryOut
+) -> int:
     for name in arguments.failure:
         if name not in FAILURES:
             others = f"; there are {', '.join(FAILURES)}"
@@ -80,7 +90,7 @@ def _run(wanted: Sequence[Framework], arguments: argparse.Namespace, folder: Pat
         for version in releases or framework.versions:
             try:
                 with program(framework.client, version, framework.sources) as command:
-                    measured += _cells(Runs(framework, version, command, arguments), arguments, folder)
+                    measured += _cells(Runs(framework, version, command, arguments, try_out), arguments, folder)
             except ClientError as error:
                 say(f"{framework.name} {version}: SKIPPED: {error}")
     return EXIT_BROKEN if broken(measured) else EXIT_HELD if measured else EXIT_SKIPPED
@@ -115,10 +125,15 @@ class Runs:
     """
 
     def __init__(
-        self, framework: Framework, version: str, command: Sequence[str], arguments: argparse.Namespace
+        self,
+        framework: Framework,
+        version: str,
+        command: Sequence[str],
+        arguments: argparse.Namespace,
+        try_out: TryOut = try_out,
     ) -> None:
         self._framework, self._version, self._command = framework, version, command
-        self._arguments = arguments
+        self._arguments, self._try_out = arguments, try_out
         self._calm: tuple[Verdict, Counter[str]] | None = None
 
     def cell(self, failure: str) -> Cell:
@@ -175,7 +190,7 @@ class Runs:
                 start=_START_SECONDS,
                 upstream=self._arguments.upstream or "",
             )
-            judged = try_out(task, script, what)
+            judged = self._try_out(task, script, what)
             file = Path(state, COMMITTED)
             committed = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         return judged, [source, target], {int(partition): offset for partition, offset in committed.items()}
