@@ -17,6 +17,7 @@ from minibroker_pipeline.stream_offsets import (
     from_json,
     is_old_form,
     kept_where_equal,
+    not_after,
     not_before,
     readable_topics,
     to_json,
@@ -106,6 +107,15 @@ def test_an_end_that_was_asked_for_too_early_is_no_truncation() -> None:
     assert not_before(at(A, 8, epoch=-1), at(A, 5, epoch=3), begins=True) == at(A, 8, epoch=-1)
     assert not_before(at(A, 8, epoch=-1), at(A, 5, epoch=3), begins=False) == at(A, 5, epoch=3)
     assert not_before({}, early, begins=True) == early
+
+
+@pytest.mark.parametrize(("of_end", "expected"), [(A, (5, 8)), (None, (5, 8)), (B, (9, 8))])
+def test_offsets_are_cut_to_the_end_of_their_own_topic(of_end: bytes | None, expected: tuple[int, int]) -> None:
+    """Not to that of another one with its name; a topic or a partition without an end is left as it is."""
+    cut = not_after(at(A, 9, 8), at(of_end, 5))
+    assert cut == at(A, *expected)
+    assert not_after(at(A, 9), at(A, 5, topic="other")) == at(A, 9)
+    assert not_after(at(A, 4), at(A, 5)) == at(A, 4)
 
 
 def test_a_topic_made_again_is_read_from_its_start() -> None:

@@ -101,6 +101,9 @@ def test_a_client_that_waits_is_shown_by_what_got_no_answer() -> None:
     assert since(waiting) == ", and sent 5 Fetch, 1 AddOffsetsToTxn, 1 Heartbeat since then"
     again = exchange(10, "EndTxn")
     assert waited_for([*waiting, again]) is again  # it asked again, and was answered
+    assert waited_for([*waiting, {**again, "client_id": "of another"}]) is lost
+    assert waited_for([*waiting, exchange(10, "Produce")]) is lost
+    assert waited_for([exchange(1, "EndTxn"), *waiting]) is lost
     assert (waited_for(polls), since(polls)) == (polls[-1], "")
     assert (waited_for([]), since([])) == (None, "")
 
