@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from broker import installed_command, project_program
 from samples_of_pages import INTEGRATIONS, sample
-from toolchain import Unavailable, node_program
+from toolchain import DOWNLOAD_SECONDS, Unavailable, node_program, tool
 
 pytestmark = pytest.mark.node
 
 PACKAGE = INTEGRATIONS / "node"
+TYPESCRIPT = "typescript@7.0.2"
 
 
 def run(directory: Path, test: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -37,6 +38,52 @@ def test_the_test_on_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\n# pass 1\n" in done.stdout
     assert "minibroker:" not in done.stdout + done.stderr
+
+
+TYPED = """
+import { minibroker, proxy, type Broker, type Fault, type StoredRecord } from 'minibroker'
+
+const broker: Broker = await minibroker('--topic', 'orders')
+const lost: Fault = await broker.fault({ api: 'EndTxn', action: { name: 'delay', ms: 5 }, times: null, broker: 1 })
+const counts: number[] = [lost.id, await lost.fired(), await lost.release()]
+await lost.wait(2)
+await lost.close()
+const records: StoredRecord[] = await broker.records('orders', 'read_uncommitted')
+await broker.control('clock.advance', { minutes: 2 })
+const between: Broker = await proxy(broker.bootstrapServers)
+const page: string | undefined = between.page ?? broker.metrics
+await broker.stop()
+"""
+MISTAKES = """
+import { minibroker } from 'minibroker'
+const broker = await minibroker()
+broker.bootstrap
+await broker.fault({ api: 'EndTxn' })
+await broker.records('orders', 'committed')
+"""
+
+
+def test_typescript_knows_what_a_broker_has(tmp_path: Path) -> None:
+    """Every name that the package has, and an error for each line with a mistake."""
+    try:
+        node, npm = tool("node"), tool("npm")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    argv = [npm, "install", "--silent", "--no-audit", "--no-fund", TYPESCRIPT]
+    if subprocess.run(argv, cwd=tmp_path, capture_output=True, timeout=DOWNLOAD_SECONDS).returncode:
+        pytest.skip("npm could not fetch typescript")
+    shutil.copytree(PACKAGE, tmp_path / "node_modules" / "minibroker")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "right.ts").write_text(TYPED)
+    (tmp_path / "wrong.ts").write_text(MISTAKES)
+    checker = [node, str(tmp_path / "node_modules" / "typescript" / "bin" / "tsc"), "--noEmit", "--strict"]
+    checker += ["--module", "nodenext", "--target", "es2022", "right.ts", "wrong.ts"]
+    done = subprocess.run(checker, cwd=tmp_path, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
+    told = [line.partition(":")[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert [name.partition(",")[0] for name in told] == ["wrong.ts(4", "wrong.ts(5", "wrong.ts(6"], done.stdout
+    running = "import('minibroker').then((all) => console.log(Object.keys(all).sort().join()))"
+    names = subprocess.run([node, "-e", running], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert names.strip() == "default,minibroker,proxy"
 
 
 FAILS = """
