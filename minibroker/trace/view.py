@@ -11,7 +11,7 @@ from typing import Final
 
 from minibroker.trace.saved import Trace, as_lines
 
-MODULES: Final = ("story.js", "words.js", "draw.js")
+MODULES: Final = ("words.js", "story.js", "draw.js")
 """Scripts that draw exchanges, wherever they come from; those in front load nothing of those behind."""
 _SCRIPTS: Final = (*MODULES, "saved.js")
 _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)

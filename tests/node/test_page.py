@@ -83,8 +83,14 @@ def run_node(script: str, exchanges: list[dict[str, Any]]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+def modules(*files: Path) -> str:
+    """Their code as that of one."""
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files).replace("export ", "")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("import "))
+
+
 def told(exchanges: list[dict[str, Any]]) -> Any:
-    return json.loads(run_node(STORY.read_text(encoding="utf-8").replace("export ", "") + SHOWN, exchanges))
+    return json.loads(run_node(modules(WORDS, STORY) + SHOWN, exchanges))
 
 
 def test_what_exchanges_tell(exchanges: list[dict[str, Any]]) -> None:
@@ -107,8 +113,10 @@ def test_what_exchanges_tell(exchanges: list[dict[str, Any]]) -> None:
 
 def in_words(exchanges: list[dict[str, Any]]) -> Any:
     """api, subject, and kind, text and why of the result of each exchange, as a row of the page has them."""
-    script = WORDS.read_text(encoding="utf-8").replace("export ", "")
+    script = modules(WORDS, STORY)
     script += """
+      const told = new Story();
+      for (const one of JSON.parse(process.argv[1])) told.take(one);
       const shown = (one) => ({ api: one.api, subject: subjectOf(one), ...resultOf(one) });
       console.log(JSON.stringify(JSON.parse(process.argv[1]).map(shown)));
     """
@@ -127,6 +135,23 @@ def test_a_request_is_said_with_its_subject_and_its_result(exchanges: list[dict[
     assert late["text"] in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
     assert "current epoch" in late["why"]
     assert "(90)" not in late["why"]  # the row shows the code already
+
+
+def test_topic_ids_are_said_by_the_names_that_metadata_gave_them() -> None:
+    base = {"errors": [], "reasons": [], "fault": 0, "outcome": "answered", "time_ms": 0, "took_ms": 1}
+    topic = {"topic_id": "e7a4037c-fd50-4796-96de-1d6484bf899e", "partitions": [{"partition": 0}]}
+    unknown = {"topic_id": "00000000-0000-0000-0000-000000000007", "partitions": [{"partition": 1}]}
+    metadata = {"topics": [{"topic_id": topic["topic_id"], "name": "orders"}]}
+    sent = {"index": 0, "records": [{"attributes": 0, "records": 2, "base_sequence": -1, "producer_id": -1}]}
+    produce = {"topic_data": [{"topic_id": topic["topic_id"], "partition_data": [sent]}]}
+    answer = {"responses": [{"partition_responses": [{"error_code": 0, "base_offset": 0}]}]}
+    made = [
+        {**base, "number": 1, "api": "Metadata", "request": {}, "response": metadata},
+        {**base, "number": 2, "api": "Fetch", "request": {"topics": [topic, unknown]}, "response": {}},
+        {**base, "number": 3, "api": "Produce", "request": produce, "response": answer},
+    ]
+    assert in_words(made)[1]["subject"] == f"orders-0, {unknown['topic_id']}-1"
+    assert [one["name"] for one in told(made)["partitions"]] == ["orders-0"]
 
 
 def test_results_that_are_no_answers() -> None:

@@ -113,6 +113,16 @@ def test_pictures_of_the_views(tab: Any, scene: Scene, picture: Any) -> None:
     picture("back-in-time")
 
 
+def test_the_names_of_lines_end_where_the_lanes_end(browser: Any, scene: Scene) -> None:
+    opened = browser.new_page(viewport={"width": 1000, "height": 900})  # lanes are at their shortest
+    opened.goto(scene.broker.page_url)
+    opened.locator("#partitions .names small", has_text="high watermark").first.wait_for()
+    cut = """[...document.querySelectorAll("#partitions .names small")].filter((one) =>
+        one.getBoundingClientRect().right > one.parentElement.getBoundingClientRect().right + 0.5)"""
+    assert opened.evaluate(f"{cut}.map((one) => one.textContent)") == []
+    opened.close()
+
+
 def test_without_the_token(browser: Any, scene: Scene, tmp_path: Path) -> None:
     opened = browser.new_page(viewport=SIZE)
     opened.goto(scene.broker.page_url.partition("#")[0])

@@ -243,7 +243,8 @@ function named(lines) {
   const wide = LETTER_PX * WIDTH / Math.max(byId("transactions").clientWidth * TRACK, 200), words = [];
   const laid = (one) => {
     const text = [...new Set(one.names)].join(" · "), width = (text.length + 1) * wide;
-    return { ...one, text, from: one.at + width > WIDTH ? Math.max(one.to - width, 0) : one.at, end: one.at + width > WIDTH ? one.to : one.at + width };
+    const last = one.at + width > WIDTH; // it ends at its line instead: how wide its letters are is only guessed
+    return { ...one, text, last, from: last ? Math.max(one.to - width, 0) : one.at, end: last ? one.to : one.at + width };
   };
   for (const { x: at, name } of [...lines].sort((one, other) => one.x - other.x)) {
     let word = laid({ at, to: at, names: [name] });
@@ -256,9 +257,11 @@ function named(lines) {
   return words;
 }
 
-function word({ text, from }, drawn) {
+function word({ text, from, end, last }, drawn) {
   const made = set(drawn ?? make("small"), { text });
-  made.style.left = `${(from / WIDTH) * 100}%`; // a style of the script's own is no style attribute of the page
+  // A style of the script's own is no style attribute of the page.
+  made.style.left = last ? "" : `${(from / WIDTH) * 100}%`;
+  made.style.right = last ? `${100 - (end / WIDTH) * 100}%` : "";
   return made;
 }
 

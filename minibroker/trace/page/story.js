@@ -1,5 +1,7 @@
 // What exchanges tell of transactions, partitions and groups. No document is needed: tests run this under Node.
 
+import { learnNames, nameOf } from "./words.js";
+
 const FENCING = new Set(["PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"]);
 const ROUTINE = new Set(["MEMBER_ID_REQUIRED"]);
 const STATE_SAID = /\b(\S+) is (Empty|Ongoing|PrepareCommit|PrepareAbort|CompleteCommit|CompleteAbort|Dead), producer id (-?\d+) epoch (-?\d+)/;
@@ -25,6 +27,7 @@ export class Story {
   #known = new Set(); // batches
 
   take(exchange) {
+    learnNames(exchange);
     const codes = (exchange.errors ?? []).map(codeOf).filter((code) => !ROUTINE.has(code));
     if (codes.length || exchange.broken) this.#refused(exchange, codes);
     if (exchange.outcome !== "answered" || !exchange.response) return;
@@ -118,7 +121,7 @@ function* offsetsOf(request, response) {
   for (const [place, topic] of (request.topics ?? []).entries())
     for (const [index, partition] of (topic.partitions ?? []).entries())
       if (response.topics?.[place]?.partitions?.[index]?.error_code === 0)
-        yield [`${topic.name}-${partition.partition_index}`, partition.committed_offset];
+        yield [`${nameOf(topic)}-${partition.partition_index}`, partition.committed_offset];
 }
 
 function member(exchange, request, response) {
@@ -149,7 +152,7 @@ const TAKERS = {
       for (const [index, sent] of (topic.partition_data ?? []).entries()) {
         const answer = response.responses?.[place]?.partition_responses?.[index];
         if (!answer || answer.error_code !== 0) continue;
-        const partition = this.partition(topic.name ?? topic.topic_id, sent.index);
+        const partition = this.partition(nameOf(topic), sent.index);
         let offset = answer.base_offset;
         for (const batch of sent.records ?? []) {
           const transactional = (batch.attributes & 16) !== 0;

@@ -8,7 +8,15 @@ function listed(names) {
 }
 
 const topicsOf = (request) => [...(request?.topic_data ?? []), ...(request?.topics ?? []), ...(request?.v3_and_below_topics ?? [])];
-const nameOf = (topic) => topic?.name ?? topic?.topic ?? topic?.topic_id ?? (typeof topic === "string" ? topic : undefined);
+const namesById = new Map(); // topic id → name
+
+/** Learn the names of topic ids from an answer to Metadata: Fetch, Produce and commits have the id alone. */
+export function learnNames({ api, response }) {
+  if (api === "Metadata")
+    for (const { topic_id: id, name } of response?.topics ?? []) if (id && name) namesById.set(id, name);
+}
+
+export const nameOf = (topic) => topic?.name ?? topic?.topic ?? namesById.get(topic?.topic_id) ?? topic?.topic_id ?? (typeof topic === "string" ? topic : undefined);
 
 /** Names of the partitions that a request is about; of the topic, where it names no partition. */
 export function placesOf(request) {
