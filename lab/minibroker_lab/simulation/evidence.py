@@ -22,12 +22,12 @@ class Fact:
 
     LATE_END = "a late EndTxn ended its transaction"
     LATE_MARKER = "a late marker ended its transaction"
-    LATE_INIT = "a late InitProducerId came after its last one"
+    LATE_INIT = "a late InitProducerId came after its last one, or one of an older epoch"
     LATE_JOIN = "a late AddPartitionsToTxn or AddOffsetsToTxn came since its transaction before ended"
     OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
     LATE_WRITE = "a late copy of what it wrote came"
     BEHIND = "the broker is cut off from the controller, or was until a moment ago"
-    DEPOSED = "the broker that answered is not its coordinator any more, and has not heard of it"
+    DEPOSED = "the broker that answered it, or took its partitions, is not its coordinator any more, and does not know"
     RETRY = "the batch was sent before"
     NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
     UNCLEAN = "the partition had an unclean election"
@@ -52,7 +52,9 @@ class Evidence:
     that found no transaction, and where. dropped: markers. rewound: the transactions of a producer from the one that
     sent a late TxnOffsetCommit to the one that it reached. led: when a partition got a leader, or a new life of it.
     unclean: where a replica became leader that was not eligible. powerless: machines that lost power; uncut: with a
-    truncated log that was not synced since. own_records: node and partition, where a follower had a record of its own
+    truncated log that was not synced since; forgotten: with a log that lacks writes whose sync had failed, though the
+    system had them. given_up: partitions of the transaction log in which an append stayed that was not replicated in
+    time. own_records: node and partition, where a follower had a record of its own
     just below its leader's log start and went on from there. early: transactional id -> when a coordinator took up a
     request of it while what it had loaded was not committed; early_producers, early_transactions: what such requests
     were about. hung: at the end, partition -> producers whose transaction is open there. deleted: node and partition
@@ -70,6 +72,8 @@ class Evidence:
     led: dict[TopicPartition, list[float]] = field(default_factory=lambda: defaultdict(list))
     rewound: set[Hashable] = field(default_factory=set)
     uncut: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    forgotten: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    given_up: set[int] = field(default_factory=set)
     own_records: set[tuple[int, TopicPartition]] = field(default_factory=set)
     unclean: set[TopicPartition] = field(default_factory=set)
     powerless: set[int] = field(default_factory=set)

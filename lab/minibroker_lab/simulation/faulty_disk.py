@@ -47,14 +47,22 @@ class _Inode:
         self.pending.append((size, None))
 
     def sync(self) -> None:
+        self.safe = bytes(self._synced())
+        self.pending.clear()
+
+    def forgets(self) -> bool:
+        """Whether a sync would not bring the disk all that can be read."""
+        return self._synced() != self.data
+
+    def _synced(self) -> bytearray:
+        """The bytes on the disk after a sync."""
         safe = bytearray(self.safe)
         for offset, written in self.pending:
             if written is None:
                 _resize(safe, offset)
             else:
                 _write(safe, offset, written)
-        self.safe = bytes(safe)
-        self.pending.clear()
+        return safe
 
     def survivor(self, choices: Choices | None) -> bytes:
         """The bytes after a power loss: the synced ones and, with `choices`, some of the later writes."""
@@ -232,6 +240,10 @@ class FaultyDisk:
         """Files that were truncated since their last sync."""
         inodes = ((path, inode) for path, inode in self._names.items() if inode is not None)
         return [path for path, inode in inodes if any(data is None for _, data in inode.pending)]
+
+    def forgotten_writes(self) -> list[str]:
+        """Files that lack on the disk what a failed sync dropped, and that nobody wrote again."""
+        return [path for path, inode in self._names.items() if inode is not None and inode.forgets()]
 
     # -- names ---------------------------------------------------------------------------------------------------
 

@@ -114,10 +114,12 @@ class Nemesis:
         self._gone(node)
 
     def _note_uncut(self, node: int) -> None:
-        for path in self._world.disks[node].unsynced_cuts():
-            place = partition_of(path.rpartition("/")[0])
-            if place is not None and path.endswith(".log"):
-                self._world.history.evidence.uncut.add((node, place))
+        disk, evidence = self._world.disks[node], self._world.history.evidence
+        for paths, noted in ((disk.unsynced_cuts(), evidence.uncut), (disk.forgotten_writes(), evidence.forgotten)):
+            for path in paths:
+                place = partition_of(path.rpartition("/")[0])
+                if place is not None and path.endswith(".log"):
+                    noted.add((node, place))
 
     def _all_in_sync(self) -> bool:
         if len(self._up()) < self._world.plan.brokers or self._isolated:

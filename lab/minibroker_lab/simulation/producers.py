@@ -103,6 +103,8 @@ class Producer(Client):
         #: The one that offsets were sent in last.
         self.offsets_in: Hashable | None = None
         self._joined: set[TopicPartition] = set()
+        #: The transaction whose partitions a coordinator took that had been deposed.
+        self._joined_elsewhere: Hashable | None = None
         self._began_ms = 0.0
         #: When the transaction before the running one ended.
         self._ended_ms = 0.0
@@ -244,7 +246,11 @@ class Producer(Client):
             and any(evidence.late_since(self.name, joining, self._ended_ms) for joining in _JOINING),
             Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
             Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
-            Fact.DEPOSED: ended and api in _COORDINATED and self.world.deposed(name, self.answered_by),
+            Fact.DEPOSED: ended
+            and (
+                (api in _COORDINATED and self.world.deposed(name, self.answered_by))
+                or (self._transaction is not None and self._joined_elsewhere == self._transaction)
+            ),
         }
         if batch is not None:
             written = self._written_ms.get(batch.place, since)
@@ -402,6 +408,8 @@ class Producer(Client):
         )
         self._check("AddPartitionsToTxn", ErrorCode(_worst(answer)))
         self._joined.update(missing)
+        if self.world.deposed(self.transactional_id, self.answered_by):
+            self._joined_elsewhere = self._transaction
 
     def _check(self, api: str, code: ErrorCode) -> None:
         """Raise the error that the Java client raises for a coordinator's error code."""

@@ -14,6 +14,7 @@ from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.partitions.partition import Partition
 from minibroker.requests.dispatch import Dispatcher
 from minibroker.rules.rows import Finding
 from minibroker.trace.tap import RequestTap
@@ -42,11 +43,12 @@ from minibroker_lab.simulation.reload import (
 )
 from minibroker_lab.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker_protocol.dsl import Request
-from minibroker_protocol.errors import ApiError
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
+    InitProducerIdRequest,
     WriteTxnMarkersRequest,
 )
 from minibroker_storage.memory_disk import MemoryDisk
@@ -203,7 +205,18 @@ class World:
         if self.coverage is not None:
             self.coverage.served(node_id, request)
         self._note_early(node_id, request)
+        self._note_old_init(request)
         self.own_records.arrives(node_id, request)
+
+    def _note_old_init(self, request: Request) -> None:
+        """An instance of before asks with the epoch that it had: it ends the transaction of the one after it."""
+        if not isinstance(request, InitProducerIdRequest) or request.transactional_id is None:
+            return
+        producer_id, epoch = self._granted.get(request.transactional_id, (-1, -1))
+        compared = self.plan.rules.init_compares_epoch_while_ongoing
+        if not compared and request.producer_id == producer_id and request.producer_epoch < epoch:
+            late = self.history.evidence.late[request.transactional_id, "InitProducerId"]
+            late.append(self.schedule.elapsed_ms)
 
     def _note_early(self, node_id: int, request: Request) -> None:
         """A coordinator loads its log to the end, also what its replicas may not have, and answers from it."""
@@ -267,6 +280,13 @@ class World:
             broker.coordinators.groups.effects.at_once = not self.plan.turns
             broker.coordinators.transactions.markers.on_dropped = self._dropped
             broker.coordinators.transactions.markers.on_sending = partial(self._ending, broker)
+            broker.refused_appends.on_refused = self._append_refused
+
+    def _append_refused(self, partition: object, error: ApiError) -> None:
+        """An append of a coordinator that was not replicated in time has an error for an answer, and stays."""
+        late = error.code == ErrorCode.REQUEST_TIMED_OUT
+        if late and isinstance(partition, Partition) and partition.topic == TRANSACTION_STATE_TOPIC:
+            self.history.evidence.given_up.add(partition.index)
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, it has no leader")

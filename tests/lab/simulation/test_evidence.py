@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
@@ -16,15 +17,17 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.catalogue import finding
 from minibroker.rules.rows import CONSUMER_OFFSETS, Log
 from minibroker_lab.simulation.evidence import Dropped, Fact
+from minibroker_lab.simulation.faulty_disk import FaultyDisk
 from minibroker_lab.simulation.history import Record
 from minibroker_lab.simulation.holes import explained
 from minibroker_lab.simulation.network_conditions import Chances
 from minibroker_lab.simulation.plan import draw
 from minibroker_lab.simulation.producers import Batch, Producer
 from minibroker_lab.simulation.world import World
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import DeleteRecordsRequest, DeleteRecordsResponse
-from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
+from minibroker_protocol.messages.transactions import InitProducerIdRequest, WriteTxnMarkersRequest
+from minibroker_storage.disk import StorageError, SyncFailed
 from minibroker_storage.retention import delete_old_segments
 from minibroker_storage.truncation import truncate_to
 
@@ -347,6 +350,88 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     log.flush()
     note_uncut(world)
     assert world.history.evidence.uncut == set()
+
+
+def test_writes_are_forgotten_once_their_sync_has_failed_until_they_are_written_again() -> None:
+    """As fsync(2) of Linux: they stay readable, and the next sync says that all is well."""
+    disk = FaultyDisk()
+    file = disk.open("t0-0.log", create=True)
+    file.append([b"first"])
+    assert disk.forgotten_writes() == []  # the next sync brings it
+    disk.refuses = lambda what, path: StorageError(errno.EIO, "a sync fails", path) if what == "sync" else None
+    with pytest.raises(SyncFailed):
+        file.sync()
+    disk.refuses = lambda what, path: None
+    file.append([b"second"])
+    file.sync()
+    assert disk.read_bytes("t0-0.log") == b"firstsecond"
+    assert disk.forgotten_writes() == ["t0-0.log"]
+    file.pwrite(b"first", 0)
+    assert disk.forgotten_writes() == []
+
+
+def test_a_log_that_forgets_writes_is_noted_with_its_machine() -> None:
+    world = calm_world()
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    disk = world.disks[1].inner
+    disk.refuses = lambda what, path: StorageError(errno.EIO, "a sync fails", path) if what == "sync" else None
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        world.brokers()[1].partition(*PLACE).log.flush()
+    disk.refuses = lambda what, path: None
+    note_uncut(world)
+    assert world.history.evidence.forgotten == {(1, PLACE)}
+    for log, rule, explains in (
+        (Log("", *PLACE), "lost-record", True),
+        (Log("", *PLACE), "refusal", True),
+        (Log("1", *PLACE), "producer-snapshot", True),
+        (Log("2", *PLACE), "producer-snapshot", False),
+        (Log("", "t0", 1), "lost-record", False),
+        (Log("", "t0", 1), "refusal", False),
+    ):
+        hole = explained(finding(rule, log, "x"), world)
+        assert (hole is not None and hole.name == "failed sync forgotten by a restart") == explains, (log, rule)
+
+
+@pytest.mark.parametrize(("semantics", "noted"), [("kafka", True), ("kip", False)])
+def test_an_instance_of_before_that_asks_with_its_epoch_is_noted(semantics: str, noted: bool) -> None:
+    world = calm_world(semantics=semantics, client_version=0)
+    client = producer(world)
+    finish(world, client.init())
+    late = world.history.evidence.late["x0", "InitProducerId"]
+
+    def ask(epoch: int) -> None:
+        request = InitProducerIdRequest(
+            transactional_id="x0", transaction_timeout_ms=1, producer_id=client.producer_id, producer_epoch=epoch
+        )
+        world.watch(1, request)
+
+    ask(client.epoch)
+    assert late == []
+    finish(world, client.init())
+    ask(client.epoch - 1)
+    assert bool(late) == noted
+
+
+def test_an_append_of_a_coordinator_that_is_given_up_is_noted() -> None:
+    world = calm_world()
+    client = producer(world)
+    finish(world, client.init())
+    broker = world.brokers()[1]
+    state = broker.partition(TRANSACTION_STATE_TOPIC, 0)
+    broker.refused_appends.say(state, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS))  # nothing was appended
+    broker.refused_appends.say(broker.partition(*PLACE), ApiError(ErrorCode.REQUEST_TIMED_OUT))
+    assert world.history.evidence.given_up == set()
+    broker.refused_appends.say(state, ApiError(ErrorCode.REQUEST_TIMED_OUT))
+    assert world.history.evidence.given_up == {0}
+    torn = finding("torn-transaction", Log("", *PLACE), "x", transactional_id="x0")
+    for claim in (torn, finding("txn-state", Log("", TRANSACTION_STATE_TOPIC, 0), "x")):
+        hole = explained(claim, world)
+        assert hole is not None
+        assert hole.name == "append that was given up stays"
+    assert explained(finding("torn-transaction", Log("", *PLACE), "x"), world) is None
+    assert explained(finding("txn-state", Log("", TRANSACTION_STATE_TOPIC, 1), "x"), world) is None
 
 
 def cut_off_leader() -> tuple[World, int, int]:
