@@ -387,7 +387,7 @@ def _may_pass(finding: r.Finding) -> bool:
 def _holed(spans: Iterable[r.Span], end: int) -> bool:
     """Whether records are missing between these spans of a log, or between them and where it ended before."""
     for span in sorted(spans, key=lambda span: span.first_offset):
-        if span.first_offset > end or span.missing or span.thinned:
+        if span.first_offset > end or span.holes or span.thinned:
             return True
         end = max(end, span.end_offset)
     return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -100,8 +100,9 @@ class _LogJudge:
         self._findings: list[r.Finding] = []
         self._transactions: list[r.Transaction] = []
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
-        self._gaps: list[_Gap] = []
+        self._holes: list[r.Hole] = []
         self._compaction()
+        self._hole_ends = [*accumulate((hole.end_offset for hole in self._holes), max)]
         self._begins: list[tuple[int, int]] | None = None
         self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
 
@@ -121,7 +122,7 @@ class _LogJudge:
                 self._marker(event)
             elif type(event) is r.Snapshot:
                 self._snapshot(event, end)
-        self._open_transactions()
+        self._open_transactions(end)
         self._index_leftovers(end)
         self._findings += judge_files(
             self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
@@ -192,23 +193,24 @@ class _LogJudge:
         end = facts.first_offset
         for span in spans:
             if span.first_offset > end and not self._not_read(end, span.first_offset):
-                self._gaps.append(_Gap(end, span.first_offset, span.first_offset - end))
-            if span.first_missing >= 0:
-                self._gaps.append(_Gap(span.first_missing, span.intact_offset, span.missing))
+                self._holes.append(r.Hole(end, span.first_offset, span.first_offset - end))
+            self._holes += span.holes
             end = max(end, span.end_offset)
         if not facts.cleaned_offset:
-            self._gaps = []
+            self._holes = []
             return
-        self._gaps = [gap for gap in self._gaps if gap.first_offset < facts.cleaned_offset]
-        facts = facts._replace(hole_end=max((gap.end_offset for gap in self._gaps), default=0))
+        self._holes = sorted(hole for hole in self._holes if hole.first_offset < facts.cleaned_offset)
+        thin = [r.Hole(span.first_thinned, span.thinned_end, 0) for span in spans if span.thinned]
+        places = [*self._holes, *(place for place in thin if place.first_offset < facts.cleaned_offset)]
+        facts = facts._replace(hole_end=max((place.end_offset for place in places), default=0))
         if facts.indexed:  # of a running cluster the logs are of different moments
             facts = facts._replace(cleaned_offset=min(facts.cleaned_offset, facts.hole_end))
         self._facts = facts
-        # A gap with a batch that could not be read has a finding of its own.
-        missing = sum(gap.missing for gap in self._gaps if not self._not_read(gap.first_offset, gap.end_offset))
+        # A hole with a batch that could not be read has a finding of its own.
+        missing = sum(hole.missing for hole in self._holes if not self._not_read(hole.first_offset, hole.end_offset))
         if facts.compacts or not (missing or thinned):
             return
-        place = {"first_offset": self._gaps[0].first_offset, "last_offset": self._gaps[-1].end_offset - 1}
+        place = {"first_offset": min(places).first_offset, "last_offset": facts.hole_end - 1}
         reason = "as compaction leaves them, but cleanup.policy is not known to have been compact"
         rule, what = (
             ("offset-hole", f"{missing} offsets are of no batch")
@@ -232,14 +234,22 @@ class _LogJudge:
 
     def _missing(self, first: int, end: int) -> int:
         """How many offsets of [first, end) compaction may have taken at most."""
+        return sum(hole.missing for hole in self._taken(first, end))
+
+    def _taken(self, first: int, end: int) -> Iterator[r.Hole]:
+        """What compaction may have taken of the offsets [first, end)."""
         if first >= self._facts.cleaned_offset:
-            return 0
-        overlaps = (min(end, gap.end_offset) - max(first, gap.first_offset) for gap in self._gaps)
-        return sum(min(gap.missing, max(0, overlap)) for gap, overlap in zip(self._gaps, overlaps, strict=True))
+            return
+        for hole in islice(self._holes, bisect_right(self._hole_ends, first), None):
+            if hole.first_offset >= end:
+                return
+            low, high = max(first, hole.first_offset), min(end, hole.end_offset)
+            if low < high:
+                yield r.Hole(low, high, min(hole.missing, high - low))
 
     def _gone(self, first: int, end: int) -> bool:
         """Whether batches between these offsets are missing for a legal reason, or one that is reported already."""
-        return self._missing(first, end) > 0 or self._not_read(first, end)
+        return any(self._taken(first, end)) or self._not_read(first, end)
 
     def _fault(self, fault: r.LogFault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
@@ -314,7 +324,33 @@ class _LogJudge:
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
+    def _lost_its_end(self, known: Producer, end: int) -> bool:
+        """Whether the marker of the producer's open transaction was taken before offset `end`; worth a notice.
+
+        Compaction takes nothing from the first record of an open transaction on (LogCleanerManager.cleanableOffsets),
+        and no marker before the records (Cleaner.checkBatchRetention). So the replica was down after them while its
+        leader's cleaner took both: the first hole from the first record on is behind the last one. A hole of one offset
+        is rather a marker that was taken alone.
+        """
+        opened = known.txn
+        hole = None if opened is None else next(self._taken(opened.first_offset, end), None)
+        if opened is None or hole is None or hole.first_offset <= known.last[0] or hole.missing < 2:
+            return False
+        self._lose_end(known, opened, f"offsets {hole.first_offset}-{hole.end_offset - 1} are missing behind it")
+        return True
+
+    def _lose_end(self, known: Producer, opened: r.Run, behind: str) -> None:
+        reason = (
+            f"no marker of the transaction of epoch {opened.producer_epoch}: {behind}, as in a replica that was down "
+            "while its leader was compacted; as a leader it holds readers back from here to the producer's next marker"
+        )
+        last = known.last[0]
+        self._findings.append(finding_at("torn-transaction", opened, reason, last_offset=last, severity=NOTICE))
+        known.txn, known.last = None, (r.NONE, r.NONE)
+
     def _transactional(self, run: r.Run, known: Producer) -> None:
+        if known.txn is not None and run.producer_epoch != known.txn.producer_epoch and run.transactional:
+            self._lost_its_end(known, run.first_offset)
         if known.txn is None:
             if run.transactional:
                 known.txn, known.marked_ms = run, self._state.marked_ms
@@ -343,10 +379,16 @@ class _LogJudge:
             blank = r.NONE if whole and not self._gone(0, marker.offset) else _UNKNOWN
             known = self._producers[marker.producer_id] = Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
+        opened = known.txn
         if not marker.outcome:
             known.doubtful = True  # a rebuild from this log does not see it
+            if opened is not None and marker.producer_epoch >= opened.producer_epoch and self._facts.cleaned_offset:
+                # It is left of a transaction of which no record was (Cleaner.checkBatchRetention).
+                self._lose_end(known, opened, f"compaction emptied the one at offset {marker.offset}")
             return
-        opened = known.txn
+        if opened is not None and marker.producer_epoch > opened.producer_epoch + 1:
+            self._lost_its_end(known, marker.offset)
+            opened = known.txn
         if marker.producer_epoch < known.epoch:
             known.doubtful = True
             reason = f"epoch {marker.producer_epoch} after {known.epoch}"
@@ -399,10 +441,10 @@ class _LogJudge:
         if self._facts.indexed and marker.outcome == r.ABORT:
             self._compare_aborted(marker, first, known.marked_at)
 
-    def _open_transactions(self) -> None:
+    def _open_transactions(self, end: int) -> None:
         for producer_id, known in self._producers.items():
             opened = known.txn
-            if opened is None:
+            if opened is None or self._lost_its_end(known, end):
                 continue
             last, timestamp = known.last
             # A client writes what time it likes; a broker wrote the marker before.
@@ -551,14 +593,6 @@ class _LogJudge:
         self._findings.append(
             finding_at("producer-snapshot", snapshot, message, producer_id=producer_id, severity=severity)
         )
-
-
-class _Gap(NamedTuple):
-    """Within [first_offset, end_offset) batches are missing that had so many offsets."""
-
-    first_offset: int
-    end_offset: int
-    missing: int
 
 
 def _unreadable(fault: r.LogFault, spans: Iterable[r.Span]) -> tuple[int, int]:

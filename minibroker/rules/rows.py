@@ -6,6 +6,7 @@ Offsets, sequences and byte positions are as Kafka counts them; a `last_` is inc
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import NamedTuple
 
 from minibroker_protocol.records import BatchHeader
@@ -110,10 +111,34 @@ class Marker(NamedTuple):
     timestamp: int
 
 
+class Hole(NamedTuple):
+    """Offsets [first_offset, end_offset) of which so many are `missing`: all, unless it is several holes as one."""
+
+    first_offset: int
+    end_offset: int
+    missing: int
+
+
+MAX_HOLES = 1000
+"""A span keeps up to twice as many holes, then the nearest ones become one until so many are left."""
+
+
+def fewer_holes(holes: tuple[Hole, ...]) -> tuple[Hole, ...]:
+    """The holes of a span within their bound: those that are the farthest apart stay exact."""
+    if len(holes) <= 2 * MAX_HOLES:
+        return holes
+    nearest = sorted(range(1, len(holes)), key=lambda at: holes[at].first_offset - holes[at - 1].end_offset)
+    edges = [0, *sorted(nearest[1 - MAX_HOLES :]), len(holes)]
+    return tuple(
+        Hole(holes[at].first_offset, holes[end - 1].end_offset, sum(hole.missing for hole in holes[at:end]))
+        for at, end in pairwise(edges)
+    )
+
+
 class Span(NamedTuple):
     """Offsets [first_offset, end_offset) of one file and leader epoch that follow one another without a hole, but for
-    those of compaction: of so many offsets batches are `missing`, and so many batches are `thinned`, which have fewer
-    records than offsets; all of them at offsets [first_missing, intact_offset)."""
+    `holes` of compaction, and so many batches at [first_thinned, thinned_end) that are `thinned`, which have fewer
+    records than offsets."""
 
     log: Log
     file: str
@@ -121,22 +146,21 @@ class Span(NamedTuple):
     first_offset: int
     end_offset: int
     epoch: int = NONE
-    missing: int = 0
     thinned: int = 0
-    first_missing: int = NONE
-    intact_offset: int = NONE
+    first_thinned: int = NONE
+    thinned_end: int = NONE
+    holes: tuple[Hole, ...] = ()
 
     def joined(self, following: Span) -> Span:
         """The two as one, what lies between them missing."""
-        hole = following.first_offset - self.end_offset
-        firsts = [self.first_missing, self.end_offset if hole > 0 else NONE, following.first_missing]
-        ends = self.intact_offset, following.first_offset if hole > 0 else NONE, following.intact_offset
+        first, end = self.end_offset, following.first_offset
+        between = (Hole(first, end, end - first),) if first < end else ()
         return self._replace(
             end_offset=following.end_offset,
-            missing=self.missing + hole + following.missing,
             thinned=self.thinned + following.thinned,
-            first_missing=next((first for first in firsts if first >= 0), NONE),
-            intact_offset=max(ends),
+            first_thinned=self.first_thinned if self.thinned else following.first_thinned,
+            thinned_end=max(self.thinned_end, following.thinned_end),
+            holes=fewer_holes(self.holes + between + following.holes),
         )
 
 
@@ -382,4 +406,4 @@ def span_of(log: Log, file: str, position: int, header: BatchHeader) -> Span:
     span = Span(log, file, position, first, end, header.partition_leader_epoch)
     if not 0 <= header.record_count <= header.last_offset_delta:
         return span
-    return span._replace(thinned=1, first_missing=first, intact_offset=end)
+    return span._replace(thinned=1, first_thinned=first, thinned_end=end)

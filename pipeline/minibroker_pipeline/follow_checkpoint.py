@@ -18,7 +18,7 @@ from minibroker.rules.log_rules import LogState, Producer
 from minibroker_pipeline.topics import Seen
 from minibroker_storage.private_files import replace_private
 
-FORMAT = 1
+FORMAT = 2
 _ROWS: dict[str, type[Any]] = {
     "spans": r.Span,
     "faults": r.LogFault,
@@ -89,6 +89,7 @@ def _fill(judge: LiveJudge, kept: dict[str, Any]) -> tuple[dict[r.Log, Seen], li
         named["state"] = _log_state(named["state"])
         for name, kind in _ROWS.items():
             named[name] = _rows(kind, named[name])
+        named["spans"] = [span._replace(holes=tuple(r.Hole(*hole) for hole in span.holes)) for span in named["spans"]]
         judge.logs[named["facts"].log] = LiveLog(**named)
     for state in _rows(r.TxnState, kept["states"]):
         places = tuple((topic, partition) for topic, partition in state.partitions)

@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -352,21 +353,21 @@ class Collapse:
         ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
         before = np.concatenate((first[:1], end[:-1]))
         before[starts] = first[starts]  # what is missing before a span is not in it
-        holes = first > before
+        holed = np.flatnonzero(first > before)
+        holes = [*map(r.Hole._make, np.stack((before, first, first - before), 1)[holed].tolist())]
+        edges = [*np.searchsorted(holed, starts).tolist(), len(holes)]
         count = block.headers["record_count"]
         thinned = (count >= 0) & (count <= block.headers["last_offset_delta"])
-        begun = np.where(holes, before, np.where(thinned, first, r.EVERYTHING))
-        over = np.where(thinned, end, np.where(holes, first, r.NONE))
-        first_missing = np.minimum.reduceat(begun, starts)
+        first_thinned = np.minimum.reduceat(np.where(thinned, first, r.EVERYTHING), starts)
         columns = zip(
             block.positions[starts].tolist(),
             first[starts].tolist(),
             end[ends].tolist(),
             epoch[starts].tolist(),
-            np.add.reduceat(first - before, starts).tolist(),
             np.add.reduceat(thinned.astype(np.int64), starts).tolist(),
-            np.where(first_missing == r.EVERYTHING, r.NONE, first_missing).tolist(),
-            np.maximum.reduceat(over, starts).tolist(),
+            np.where(first_thinned == r.EVERYTHING, r.NONE, first_thinned).tolist(),
+            np.maximum.reduceat(np.where(thinned, end, r.NONE), starts).tolist(),
+            (r.fewer_holes(tuple(holes[at:stop])) for at, stop in pairwise(edges)),
             strict=True,
         )
         return [r.Span(self._facts.log, self._path, *row) for row in columns]

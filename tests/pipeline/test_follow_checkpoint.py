@@ -211,8 +211,8 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFi
         for damaged in ("", "[]", "\udcff", whole[:-20], whole.replace('"reported"', '"repotred"')):
             path.write_bytes(damaged.encode("utf-8", "surrogateescape"))
             assert "not a checkpoint of an audit, or a damaged one" in refused([*followed_u, "--topic", "t"], capsys)
-        path.write_text(whole.replace('"format":1', '"format":2'))
-        assert "of format 2, this release reads 1" in refused([*followed_u, "--topic", "t"], capsys)
+        path.write_text(whole.replace('"format":2', '"format":1'))
+        assert "of format 1, this release reads 2" in refused([*followed_u, "--topic", "t"], capsys)
         missing = [*followed_u[:-1], str(tmp_path / "none" / "checkpoint"), "--topic", "t"]
         assert "none" in refused(missing, capsys)
         assert "Traceback" not in capsys.readouterr().err

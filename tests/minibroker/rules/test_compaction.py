@@ -11,7 +11,7 @@ from minibroker.rules.file_rules import LogRows
 from minibroker.rules.log_rules import judge_log
 
 HOLE = (r.Span(r.Log("", "t", 0), "f", 0, 0, 5), r.Span(r.Log("", "t", 0), "f", 9, 7, 9))
-THINNED = (HOLE[0]._replace(thinned=1, first_missing=2, intact_offset=4), HOLE[1])
+THINNED = (HOLE[0]._replace(thinned=1, first_thinned=2, thinned_end=4), HOLE[1])
 
 
 @pytest.mark.parametrize(

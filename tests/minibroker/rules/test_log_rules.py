@@ -47,7 +47,7 @@ def found(events: list[Any], as_of_ms: int | None = None, **facts: Any) -> list[
     }  # fmt: skip
     given = {name: tuple(e for e in events if type(e) is kind) for kind, name in kinds.items()}
     cleaned = facts.get("cleaned_offset", 0)
-    span = r.Span(LOG, "f", 0, 0, END, missing=cleaned, first_missing=0 if cleaned else r.NONE, intact_offset=cleaned)
+    span = r.Span(LOG, "f", 0, 0, END, holes=(r.Hole(0, cleaned, cleaned),) if cleaned else ())
     rows = LogRows(r.LogFacts(LOG, compacts=True, **facts), spans=(span,), **given)  # type: ignore[arg-type]
     findings = judge_log(rows, as_of_ms=as_of_ms).findings
     return [(f.rule, f.first_offset, f.severity) for f in findings if f.rule != "checksum"]
@@ -208,7 +208,7 @@ def test_an_open_transaction_began_after_the_marker_before_it(first: int, began:
     times = {1: 600, 3: 700, 6: 800}
     markers = [marker(offset, pid=8)._replace(timestamp=time) for offset, time in times.items()]
     runs = (*others, data(4, txn=True, time=first))
-    span = r.Span(LOG, "f", 0, 0, END, missing=0, first_missing=r.NONE, intact_offset=0)
+    span = r.Span(LOG, "f", 0, 0, END)
     rows = LogRows(r.LogFacts(LOG), spans=(span,), runs=runs, markers=tuple(markers))
     (opened,) = [txn for txn in judge_log(rows).transactions if txn.marker_offset < 0]
     assert (opened.first_offset, opened.start_timestamp) == (4, began)
