@@ -196,9 +196,6 @@ class _LogJudge:
                 self._holes.append(r.Hole(end, span.first_offset, span.first_offset - end))
             self._holes += span.holes
             end = max(end, span.end_offset)
-        if not facts.cleaned_offset:
-            self._holes = []
-            return
         self._holes = sorted(hole for hole in self._holes if hole.first_offset < facts.cleaned_offset)
         thin = [r.Hole(span.first_thinned, span.thinned_end, 0) for span in spans if span.thinned]
         places = [*self._holes, *(place for place in thin if place.first_offset < facts.cleaned_offset)]
@@ -231,10 +228,6 @@ class _LogJudge:
     def _excused(self, first: int, end: int) -> bool:
         """Whether [first, end) may be missing for a legal reason, or one that is reported already."""
         return first < self._facts.cleaned_offset or self._not_read(first, end)
-
-    def _missing(self, first: int, end: int) -> int:
-        """How many offsets of [first, end) compaction may have taken at most."""
-        return sum(hole.missing for hole in self._taken(first, end))
 
     def _taken(self, first: int, end: int) -> Iterator[r.Hole]:
         """What compaction may have taken of the offsets [first, end)."""
@@ -318,13 +311,14 @@ class _LogJudge:
                 f"{last} was reached at offset {known.last_offset}"
             )
             self._report("duplicate", run, reason)
-        elif (run.first_sequence - expected) & MAX_SEQUENCE > self._missing(
-            known.seen + 1, run.first_offset
-        ) and not self._not_read(known.seen + 1, run.first_offset):
+        elif not self._not_read(known.seen + 1, run.first_offset) and (
+            (run.first_sequence - expected) & MAX_SEQUENCE
+            > sum(hole.missing for hole in self._taken(known.seen + 1, run.first_offset))
+        ):
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
-    def _lost_its_end(self, known: Producer, end: int) -> bool:
+    def _lost_its_end(self, known: Producer, opened: r.Run, end: int) -> bool:
         """Whether the marker of the producer's open transaction was taken before offset `end`; worth a notice.
 
         Compaction takes nothing from the first record of an open transaction on (LogCleanerManager.cleanableOffsets),
@@ -332,9 +326,8 @@ class _LogJudge:
         leader's cleaner took both: the first hole from the first record on is behind the last one. A hole of one offset
         is rather a marker that was taken alone.
         """
-        opened = known.txn
-        hole = None if opened is None else next(self._taken(opened.first_offset, end), None)
-        if opened is None or hole is None or hole.first_offset <= known.last[0] or hole.missing < 2:
+        hole = next(self._taken(opened.first_offset, end), None)
+        if hole is None or hole.first_offset <= known.last[0] or hole.missing < 2 or self._not_read(*hole[:2]):
             return False
         self._lose_end(known, opened, f"offsets {hole.first_offset}-{hole.end_offset - 1} are missing behind it")
         return True
@@ -344,13 +337,13 @@ class _LogJudge:
             f"no marker of the transaction of epoch {opened.producer_epoch}: {behind}, as in a replica that was down "
             "while its leader was compacted; as a leader it holds readers back from here to the producer's next marker"
         )
-        last = known.last[0]
-        self._findings.append(finding_at("torn-transaction", opened, reason, last_offset=last, severity=NOTICE))
+        told = finding_at("torn-transaction", opened, reason, last_offset=known.last[0], severity=NOTICE)
+        self._findings.append(told)
         known.txn, known.last = None, (r.NONE, r.NONE)
 
     def _transactional(self, run: r.Run, known: Producer) -> None:
         if known.txn is not None and run.producer_epoch != known.txn.producer_epoch and run.transactional:
-            self._lost_its_end(known, run.first_offset)
+            self._lost_its_end(known, known.txn, run.first_offset)
         if known.txn is None:
             if run.transactional:
                 known.txn, known.marked_ms = run, self._state.marked_ms
@@ -387,7 +380,7 @@ class _LogJudge:
                 self._lose_end(known, opened, f"compaction emptied the one at offset {marker.offset}")
             return
         if opened is not None and marker.producer_epoch > opened.producer_epoch + 1:
-            self._lost_its_end(known, marker.offset)
+            self._lost_its_end(known, opened, marker.offset)
             opened = known.txn
         if marker.producer_epoch < known.epoch:
             known.doubtful = True
@@ -421,50 +414,24 @@ class _LogJudge:
     def _completed(self, marker: r.Marker, known: Producer) -> None:
         opened, last = known.txn, known.last[0]
         known.last = (r.NONE, r.NONE)
-        first = opened.first_offset if opened is not None else r.NONE
-        self._transactions.append(
-            r.Transaction(
-                self._log,
-                marker.file,
-                marker.producer_id,
-                opened.producer_epoch if opened is not None else marker.producer_epoch,
-                first,
-                last,
-                marker.offset,
-                marker.producer_epoch,
-                marker.outcome,
-                marker.coordinator_epoch,
-                opened.first_timestamp if opened is not None else r.NONE,
-                marker.timestamp,
-            )
-        )
+        first, began, epoch = r.NONE, r.NONE, marker.producer_epoch
+        if opened is not None:
+            first, began, epoch = opened.first_offset, opened.first_timestamp, opened.producer_epoch
+        end = marker.offset, marker.producer_epoch, marker.outcome, marker.coordinator_epoch, began, marker.timestamp
+        self._transactions.append(r.Transaction(self._log, marker.file, marker.producer_id, epoch, first, last, *end))
         if self._facts.indexed and marker.outcome == r.ABORT:
             self._compare_aborted(marker, first, known.marked_at)
 
     def _open_transactions(self, end: int) -> None:
         for producer_id, known in self._producers.items():
             opened = known.txn
-            if opened is None or self._lost_its_end(known, end):
+            if opened is None or self._lost_its_end(known, opened, end):
                 continue
             last, timestamp = known.last
             # A client writes what time it likes; a broker wrote the marker before.
             began = max(opened.first_timestamp, known.marked_ms)
-            self._transactions.append(
-                r.Transaction(
-                    self._log,
-                    opened.file,
-                    producer_id,
-                    opened.producer_epoch,
-                    opened.first_offset,
-                    last,
-                    r.NONE,
-                    r.NONE,
-                    "",
-                    r.NONE,
-                    began,
-                    timestamp,
-                )
-            )
+            data = opened.file, producer_id, opened.producer_epoch, opened.first_offset, last
+            self._transactions.append(r.Transaction(self._log, *data, r.NONE, r.NONE, "", r.NONE, began, timestamp))
 
     # -- index of aborted transactions -------------------------------------------------------------------------------
 

@@ -256,3 +256,12 @@ def test_positions_of_fetched_batches_do_not_compare() -> None:
     assert judge_log(rows).findings == []
     missing = judge_log(rows._replace(spans=(*spans[:2], spans[2]._replace(first_offset=10))))
     assert [one.rule for one in missing.findings] == ["offset-hole"]
+
+
+@pytest.mark.parametrize(("unread", "rule"), [((), "torn-transaction"), ((lost(2, 2),), "outside-transaction")])
+def test_a_batch_that_cannot_be_read_is_no_hole_of_compaction(unread: tuple[r.LogFault, ...], rule: str) -> None:
+    """It may have been the marker."""
+    span = r.Span(LOG, "f", 0, 0, END, holes=(r.Hole(1, 4, 3),))
+    facts = r.LogFacts(LOG, compacts=True, cleaned_offset=r.EVERYTHING)
+    rows = LogRows(facts, spans=(span,), runs=(data(0, txn=True), data(4, epoch=2, txn=True)), faults=unread)
+    assert [one.rule for one in judge_log(rows).findings if one.rule != "checksum"] == [rule]
