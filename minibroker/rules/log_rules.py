@@ -337,8 +337,8 @@ class _LogJudge:
             f"no marker of the transaction of epoch {opened.producer_epoch}: {behind}, as in a replica that was down "
             "while its leader was compacted; as a leader it holds readers back from here to the producer's next marker"
         )
-        told = finding_at("torn-transaction", opened, reason, last_offset=known.last[0], severity=NOTICE)
-        self._findings.append(told)
+        notice = finding_at("torn-transaction", opened, reason, last_offset=known.last[0], severity=NOTICE)
+        self._findings.append(notice)
         known.txn, known.last = None, (r.NONE, r.NONE)
 
     def _transactional(self, run: r.Run, known: Producer) -> None:

@@ -19,11 +19,10 @@ from minibroker.rules.catalogue import ERROR, NOTICE
 from minibroker.rules.directory import check_partition
 from minibroker.rules.live import LiveJudge
 from minibroker.rules.rows import EVERYTHING, MAX_HOLES, Hole, Log, LogFacts, Span, fewer_holes
-from minibroker_pipeline import headers
 from minibroker_pipeline.engine import audit_here
 from minibroker_pipeline.files import Files
 from minibroker_pipeline.headers import scan_bytes
-from minibroker_pipeline.listing import list_directory
+from minibroker_pipeline.listing import SPLIT_BYTES, list_directory
 from minibroker_pipeline.plan import Plan
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.os_disk import OsDisk
@@ -80,9 +79,9 @@ def check(batches: list[bytes], folder: Path) -> Found:
     return [(one.rule, one.severity, one.offset or 0) for one in found]
 
 
-def audit(batches: list[bytes], folder: Path) -> Found:
+def audit(batches: list[bytes], folder: Path, split_bytes: int = SPLIT_BYTES) -> Found:
     files = Files(str(written(batches, folder)))
-    listed = list_directory(files, compacted={"t"})
+    listed = list_directory(files, compacted={"t"}, split_bytes=split_bytes)
     found = audit_here(Plan(files, tuple(listed.facts), tuple(listed.parts), files.uri))[1]
     return [(one.rule, one.severity, one.first_offset) for one in found]
 
@@ -98,13 +97,12 @@ def follow(batches: list[bytes], folder: Path) -> Found:
     return [(one.rule, one.severity, one.first_offset) for one in found]
 
 
-WAYS = [check, audit, follow]
+def audit_in_parts(batches: list[bytes], folder: Path) -> Found:
+    """Each batch is read by another task."""
+    return audit(batches, folder, split_bytes=1)
 
 
-@pytest.fixture(autouse=True, params=[65_536, 1])
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One span of all batches, or of each batch one, which are joined."""
-    monkeypatch.setattr(headers, "BLOCK", request.param)
+WAYS = [check, audit, audit_in_parts, follow]
 
 
 @pytest.mark.parametrize("way", WAYS)
