@@ -240,7 +240,7 @@ def test_the_compose_file_is_one_that_the_image_understands() -> None:
     assert listeners["HOST"].advertised == ("localhost", 9092)
     assert listeners["COMPOSE"].advertised == ("minibroker", listeners["COMPOSE"].port)
     published = [port.split(":") for port in service["ports"]]
-    assert published == [["9092", str(listeners["HOST"].port)]]
+    assert published == [["127.0.0.1", "9092", str(listeners["HOST"].port)]]
     exposed = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     assert re.search(r"^EXPOSE .*\b9092\b", exposed, re.MULTILINE)
 

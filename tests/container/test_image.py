@@ -282,6 +282,38 @@ def test_the_settings_of_the_compose_file(docker: Any, image: str, network: str)
         broker.remove(force=True)
 
 
+def compose_program() -> list[str]:
+    for argv in (["docker", "compose"], ["docker-compose"], ["podman-compose"]):
+        try:
+            if subprocess.run([*argv, "version"], capture_output=True).returncode == 0:
+                return argv
+        except FileNotFoundError:
+            continue
+    pytest.skip("there is no docker compose, docker-compose or podman-compose")
+
+
+def test_the_compose_file_is_run(docker: Any, image: str, tmp_path: Path) -> None:
+    """As it stands but for the image, which is built already; another service of the file reaches it by its name."""
+    described = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+    service = described["services"]["minibroker"]
+    del service["build"]
+    service["image"] = image
+    asks = "until minibroker transactions list --bootstrap minibroker:29092; do sleep 0.2; done"
+    described["services"]["asking"] = {"image": image, "command": ["sh", "-c", asks], "depends_on": ["minibroker"]}
+    file = tmp_path / "compose.yaml"
+    file.write_text(yaml.safe_dump(described))
+    compose = [*compose_program(), "-p", f"mb{uuid.uuid4().hex[:8]}", "-f", str(file)]
+    started = subprocess.run([*compose, "up", "-d"], capture_output=True, text=True, timeout=120)
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr
+        round_trip("localhost:9092")
+        name = f"{compose[-3]}_asking"
+        (asking,) = [one for one in docker.containers.list(all=True) if name in one.name.replace("-", "_")]
+        assert asking.wait(timeout=SECONDS)["StatusCode"] == 0
+    finally:
+        subprocess.run([*compose, "down", "-v"], capture_output=True, timeout=120)
+
+
 @pytest.mark.parametrize("kraft", [False, True], ids=["zookeeper", "kraft"])
 def test_the_stock_python_module(image: str, kraft: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
