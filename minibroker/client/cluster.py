@@ -15,7 +15,7 @@ from minibroker.client.connection import (
     Throttled,
 )
 from minibroker.client.security import PLAINTEXT, LoginFailed, Security
-from minibroker.kernel.addresses import Address, parse_address
+from minibroker.kernel.addresses import Address, format_address, parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -92,7 +92,7 @@ class ClusterClient:
             closed = isinstance(error, ConnectionClosed) and not isinstance(error, NotConnected)
             if closed and known:
                 return self.ask(address, request, response, version)
-            place, said = f"{address[0]}:{address[1]}", str(error)
+            place, said = format_address(*address), str(error)
             if isinstance(error, Throttled):
                 raise
             if closed and not self._brokers and self.security == PLAINTEXT:

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from minibroker.kernel.addresses import Address, parse_address
+from minibroker.kernel.addresses import Address, format_address, parse_address
 from minibroker.kernel.words import reason
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -72,14 +72,14 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout)
         except (OSError, ValueError) as exc:  # ValueError: a name that no resolver takes
-            raise NotConnected(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
+            raise NotConnected(f"cannot connect to {format_address(*address)}: {reason(exc)}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             try:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
             except (OSError, ValueError) as exc:
                 self._socket.close()
-                raise NotConnected(f"no TLS with {address[0]}:{address[1]}: {_no_tls(exc)}") from None
+                raise NotConnected(f"no TLS with {format_address(*address)}: {_no_tls(exc)}") from None
         self._timeout = timeout
 
     def send(self, data: bytes) -> None:
