@@ -263,6 +263,42 @@ def test_another_container_of_the_network_without_any_setting(docker: Any, image
         broker.remove(force=True)
 
 
+def test_a_proxy_in_front_of_another_container(docker: Any, image: str, network: str) -> None:
+    """With a login of its own to the broker, and TLS for clients."""
+    name = f"minibroker-{uuid.uuid4().hex[:8]}"
+    config = "security.protocol=SASL_PLAINTEXT sasl.mechanism=PLAIN sasl.username=alice sasl.password=secret"
+    tls = "-c minibroker.security.protocol=SSL -c ssl.keystore.type=PEM"
+    secured = {"KAFKA_MINIBROKER_SECURITY_PROTOCOL": "SASL_PLAINTEXT", "KAFKA_MINIBROKER_SASL_USERS": "alice:secret"}
+    broker = docker.containers.run(image, detach=True, name=name, network=network, environment=secured)
+    proxy = docker.containers.create(
+        image,
+        ["sh", "-c", f"printf '%s\\n' {config} > ~/c; exec /etc/kafka/docker/run"],
+        network=network,
+        ports={"9092/tcp": ("127.0.0.1", 9092), "9093/tcp": ("127.0.0.1", 9093)},
+        volumes={str(LOCALHOST.parent): {"bind": "/etc/kafka/secrets", "mode": "ro"}},
+        environment={
+            "UPSTREAM_BOOTSTRAP_SERVERS": f"{name}:9092",
+            "UPSTREAM_COMMAND_CONFIG": "/home/minibroker/c",
+            "MINIBROKER_ARGS": f"{tls} -c ssl.keystore.location=/etc/kafka/secrets/{LOCALHOST.name}",
+        },
+    )
+    try:
+        wait_for_log(broker, "Kafka Server started")
+        proxy.start()
+        wait_for_log(proxy, "bootstrap.servers=")
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+        round_trip("localhost:9092", **login, **{"security.protocol": "sasl_ssl", "ssl.ca.location": str(LOCALHOST)})
+        assert proxy.exec_run("/etc/kafka/docker/healthcheck").exit_code == 0
+        broker.stop(timeout=10)
+        proxy.restart()
+        assert proxy.wait(timeout=60)["StatusCode"] == 1
+        last = proxy.logs().decode().splitlines()[-1]
+        assert last.startswith("minibroker: the upstream: ")
+    finally:
+        proxy.remove(force=True)
+        broker.remove(force=True)
+
+
 def test_the_settings_of_the_compose_file(docker: Any, image: str, network: str) -> None:
     """As compose starts it: the service's name is an alias in its network."""
     service = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]["minibroker"]
