@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
@@ -13,14 +14,26 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from fault_table import IN_TRANSACTION, LED, Change, Row, Target
+from fault_table import (
+    IN_TRANSACTION,
+    LED,
+    WAIT_MS,
+    Change,
+    Row,
+    Target,
+    asks_again,
+    cells,
+    gets_an_error,
+)
 
 from minibroker import Minibroker
 from minibroker.faults import Delay, Do
 
 R = TypeVar("R")
 SECONDS = 30.0
-_KEPT = 2000
+_KEPT = 10_000
+_CELLS = 96
+_CLOCK_SLACK_MS = 5
 _BLOCKED_SECONDS = 0.06
 _QUICK = {
     "retry.backoff.ms": 10,
@@ -80,7 +93,10 @@ class Story:
         unique = uuid.uuid4().hex[:8]
         self.topic, self.group, self.name, self.client = (f"{kind}-{unique}" for kind in ("t", "g", "x", "c"))
         self.seen = Seen()
-        broker.state.create_topic(topic=self.topic, replication_factor=self.replicas)
+        self._create_topic()
+
+    def _create_topic(self) -> None:
+        self.broker.state.create_topic(topic=self.topic, replication_factor=self.replicas)
 
     def run(self) -> Self:
         try:
@@ -341,6 +357,74 @@ class Cell(Story):
             return metadata.state.name in ("PREPARE_COMMIT", "COMPLETE_COMMIT")
         wanted = self.topic if api == "AddPartitionsToTxn" else "__consumer_offsets"
         return any(partition[0] == wanted for partition in metadata.partitions)
+
+
+Watched = dict[tuple[Target, Row], Seen]
+
+
+def watched(broker: Minibroker, make: Callable[[Target, Row], Cell], at_once: int) -> Watched:
+    """What each cell's client saw, so many cells at a time."""
+    # Those that wait longest first; and no more at a time than the broker keeps exchanges of.
+    order = sorted(cells(), key=lambda cell: cell[1].name != "corrupt")
+    ended: list[Cell] = []
+    by_client: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    with ThreadPoolExecutor(at_once) as pool:
+        for first in range(0, len(order), _CELLS):
+            broker.control.record(_KEPT)
+            ended += pool.map(lambda cell: make(*cell).run(), order[first : first + _CELLS])
+            exchanges = broker.control.exchanges(_KEPT)
+            assert len(exchanges) < _KEPT
+            for exchange in exchanges:
+                by_client[exchange["client_id"]].append(exchange)
+    for story in ended:
+        story.seen.others = by_client[story.client]
+        story.seen.exchanges = [e for e in story.seen.others if e["api"] == story.target.api]
+    return {(story.target, story.row): story.seen for story in ended}
+
+
+def check(target: Target, row: Row, seen: Seen) -> None:
+    """Assert that a client saw the effect that the page says."""
+    assert seen.problem == ""
+    assert seen.fired >= 1
+    first = next(exchange for exchange in seen.exchanges if exchange["fault"])
+    after = [e for e in seen.exchanges if e["number"] != first["number"] and e["time_ms"] >= first["time_ms"]]
+
+    assert seen.blocked == bool(row.blocked)
+    wanted = gets_an_error(target, row)
+    assert seen.errors == ({wanted} if wanted else set())
+    if asks_again(target, row):
+        assert any(e["outcome"] == "answered" for e in after), after
+    elif not target.again:
+        assert after == []
+    if "error" in row.name:
+        code = target.final if row.final else target.passing
+        assert first["errors"]
+        assert all(error.startswith(code) for error in first["errors"])
+    if row.late:
+        assert first["took_ms"] >= WAIT_MS - _CLOCK_SLACK_MS
+    following = [e for e in seen.others if e["client"] == first["client"] and e["number"] > first["number"]]
+    if row.name == "throttle":
+        assert first["response"]["throttle_time_ms"] == WAIT_MS
+        assert all(e["time_ms"] - first["time_ms"] >= WAIT_MS - _CLOCK_SLACK_MS for e in following)
+    if row.name in ("drop reply, close", "truncate", "close", "reset"):
+        assert following == []
+    _nothing_lost_or_doubled(target, row, seen)
+
+
+def _nothing_lost_or_doubled(target: Target, row: Row, seen: Seen) -> None:
+    if target.counted and not gets_an_error(target, row):
+        assert seen.count == row.applied
+    if target.changes and row.final:
+        assert seen.changed == bool(row.applied)
+    if target.story == "produce":
+        assert seen.values == [b"1"] * row.applied + [b"2"] * (not row.final)
+    elif target.story != "transaction":
+        assert (seen.values, seen.ends) == ([b"1", b"2"], 0)
+    elif not gets_an_error(target, row):
+        assert (seen.values, seen.ends) == ([b"1", b"2", b"3"], 1)
+    else:
+        committed = target.api == "EndTxn" and row.applied > 0
+        assert (seen.values, seen.ends) == ([b"1", b"2", *[b"3"] * committed], int(committed))
 
 
 def wait_for_all(broker: Minibroker) -> None:

@@ -262,8 +262,9 @@ _PAGE_HEAD = """\
 # Each fault on each request
 
 The effect of each action on each kind of request, for a client of librdkafka (confluent-kafka). Every action on every
-request is a test (`tests/clients/test_fault_table.py`), and this page is generated from the same source
-(`python tests/support fault_table`). "Gets" an error: the application gets it. Afterwards records, offsets and ends of
+request is a test (`tests/clients/test_fault_table.py`), nightly also of `minibroker proxy` in front of Apache Kafka
+4.4.0 (`tests/jvm/test_proxy_fault_table.py`), and this page is generated from the same source (`python tests/support
+fault_table`). "Gets" an error: the application gets it. Afterwards records, offsets and ends of
 transactions are there exactly once, unless the application got an error, or a request of a producer without idempotence
 was applied twice."""
 _CHANGE_HEAD = """\
