@@ -58,7 +58,7 @@ func createTopic(ctx context.Context, partitions int32) (string, error) {
 	defer c.Close()
 	name := unique("franz")
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, -1
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.Topics = append(request.Topics, topic)
 	response, err := request.RequestWith(ctx, c)

@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.UUID;
@@ -335,7 +336,7 @@ public final class ClientChecks {
 
     private String topic(int partitions) throws Exception {
         String topic = name("java");
-        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+        admin.createTopics(List.of(new NewTopic(topic, Optional.of(partitions), Optional.empty()))).all().get();
         return topic;
     }
 

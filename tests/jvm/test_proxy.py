@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+from check_program import Outcomes, declared_checks
 from free_ports import free_ports
+from jvm import JVM_TIER, POMS, compile_java, java_command
 from real_kafka import RealKafka, real_kafka
 from samples_of_pages import run_recipe
+from toolchain import TESTS, Unavailable, go_program, node_program
 
 from minibroker import Proxy
+from minibroker.cli import main
 from minibroker.client.cluster import ClusterClient
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_SKIPPED
 from minibroker_lab.conformance import command as conformance
-from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
+CHECK_SECONDS = 400
+KAFKAJS = "kafkajs"
+MUSEUM = ("aiokafka-fenced-produce", "aiokafka-late-produce", "aiokafka-torn-commit", "librdkafka-lost-first-batch")
+Three = tuple[list[RealKafka], Proxy]
 RECIPES = ROOT / "docs" / "how-to" / "recipes" / "test_proxy_confluent.py"
 
 
@@ -28,16 +40,19 @@ def kafka() -> Iterator[str]:
         yield bootstrap
 
 
-def test_the_suite_finds_what_it_finds_without_the_proxy(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("release", POMS)
+def test_the_suite_finds_what_it_finds_without_the_proxy(release: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
-    with Proxy(kafka) as proxy:
+    expectation = f"kafka-{release.rpartition('.')[0]}"
+    with real_kafka(release=release) as kafka, Proxy(kafka) as proxy:
         for bootstrap in (kafka, proxy.bootstrap_servers):
-            conformance.main(["--bootstrap", bootstrap, "--expect", "kafka-4.4", "--skip-tag", "slow"])
+            options = ["--bootstrap", bootstrap, "--expect", expectation]
+            conformance.main([*options, "--skip-tag", "slow"])
             said = capsys.readouterr().out.splitlines()
             busy = [line.split()[1].rstrip(":") for line in said if line.startswith("FAIL")]
             for name in busy:  # as in test_conformance: what a busy machine made of it
-                assert conformance.main(["--bootstrap", bootstrap, "--expect", "kafka-4.4", "--only", name]) == 0
-            assert len(busy) <= 3
+                assert conformance.main([*options, "--only", name]) == 0, capsys.readouterr().out
+            assert len(busy) <= 3, busy
             found.append(sorted(line.split(":")[0] for line in said if line.startswith(("skip", "n/a"))))
     capsys.readouterr()
     assert found[0] == found[1]
@@ -45,6 +60,17 @@ def test_the_suite_finds_what_it_finds_without_the_proxy(kafka: str, capsys: pyt
 
 def test_the_recipes_work_as_they_stand(kafka: str) -> None:
     assert "4 passed" in run_recipe(RECIPES, "--minibroker-upstream", kafka)
+
+
+@pytest.mark.parametrize("case", MUSEUM)
+def test_a_case_of_the_museum_is_seen_in_front_of_kafka(
+    case: str, kafka: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = main(["museum", "run", case, "--upstream", kafka])
+    said = capsys.readouterr().out
+    if ended == EXIT_SKIPPED:
+        pytest.skip(said)
+    assert ended == EXIT_BROKEN, said
 
 
 def brokers_of_three() -> Iterator[RealKafka]:
@@ -64,9 +90,9 @@ def brokers_of_three() -> Iterator[RealKafka]:
         yield made
 
 
-def test_transactions_and_groups_go_on_while_a_broker_of_three_is_killed_and_comes_back() -> None:
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
+@pytest.fixture(scope="module")
+def three() -> Iterator[Three]:
+    """Three brokers, and a proxy in front of them."""
     brokers = list(brokers_of_three())
     try:
         for broker in brokers:
@@ -74,64 +100,121 @@ def test_transactions_and_groups_go_on_while_a_broker_of_three_is_killed_and_com
         for broker in brokers:
             broker.wait()
         with Proxy(",".join(broker.bootstrap for broker in brokers)) as proxy:
-            proxy.create_topic("in", partitions=3)
-            proxy.create_topic("out", partitions=3)
-            servers = {"bootstrap.servers": proxy.bootstrap_servers}
-            source = Producer(servers)
-            for number in range(300):
-                source.produce("in", b"%d" % number, partition=number % 3)
-            source.flush(60)
-
-            def copy(protocol: str, wanted: int) -> None:
-                producer = Producer({**servers, "transactional.id": f"copier-{protocol}"})
-                producer.init_transactions(120)
-                group = {"group.id": f"copiers-{protocol}", "group.protocol": protocol, "enable.auto.commit": False}
-                consumer = Consumer({**servers, **group, "auto.offset.reset": "earliest"})
-                consumer.subscribe(["in"])
-                copied = 0
-                while copied < wanted:
-                    messages = [one for one in consumer.consume(20, 1.0) if one.error() is None]
-                    if not messages:
-                        continue
-                    producer.begin_transaction()
-                    for message in messages:
-                        producer.produce("out", message.value(), key=protocol, partition=message.partition())
-                    after = {(one.topic(), one.partition()): one.offset() + 1 for one in messages}
-                    positions = [TopicPartition(*place, offset) for place, offset in after.items()]
-                    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 120)
-                    producer.commit_transaction(120)
-                    copied += len(messages)
-                consumer.close()
-
-            threads = [threading.Thread(target=copy, args=(protocol, 300)) for protocol in ("classic", "consumer")]
-            for thread in threads:
-                thread.start()
-            brokers[2].kill()
-            with ClusterClient(proxy.bootstrap_servers) as client:
-                client.patiently(lambda: _without(client, 3), 60)
-                brokers[2].start()
-                brokers[2].wait()
-            for thread in threads:
-                thread.join(180)
-                assert not thread.is_alive()
-            reader = Consumer({**servers, "group.id": "reader", "isolation.level": "read_committed"})
-            reader.assign([TopicPartition("out", partition, 0) for partition in range(3)])
-            found: list[tuple[bytes, int]] = []
-            while len(found) < 600:
-                found += [(one.key(), int(one.value())) for one in reader.consume(600 - len(found), 30.0)]
-            assert reader.consume(1, 3.0) == []
-            reader.close()
-            assert sorted(found) == sorted((key, n) for key in (b"classic", b"consumer") for n in range(300))
+            yield brokers, proxy
     finally:
         for broker in brokers:
             broker.close()
 
 
-def _without(client: ClusterClient, node_id: int) -> m.MetadataResponse:
-    """Metadata that no longer names a broker."""
-    answer = client.metadata([])
-    if node_id in {broker.node_id for broker in answer.brokers}:
-        from minibroker_protocol.errors import ApiError, ErrorCode
+def killed_and_back(broker: RealKafka, proxy: Proxy) -> None:
+    """Kill the last of three brokers, and start it again once the others know, until they know of that too."""
+    broker.kill()
+    with ClusterClient(proxy.bootstrap_servers) as client:
+        client.patiently(lambda: _names(client, 3, False), 60)
+        broker.start()
+        broker.wait()
+        client.patiently(lambda: _names(client, 3, True), 60)
 
-        raise ApiError(ErrorCode.NOT_CONTROLLER, "it is still there")
-    return answer
+
+Program = Callable[[Path], list[str]]
+"""Makes a program of checks in a folder, and gives its command line without the address."""
+
+
+def java_checks(release: str) -> Program:
+    def made(folder: Path) -> list[str]:
+        programs = compile_java([JVM_TIER / "ClientChecks.java"], folder)
+        return java_command("ClientChecks", extra=(programs,), release=release)
+
+    return made
+
+
+JAVA_CHECKS = JVM_TIER / "ClientChecks.java", r'^        run\("(\w+)"'
+CLIENTS: dict[str, tuple[Program, Path, str]] = {
+    **{f"java {release}": (java_checks(release), *JAVA_CHECKS) for release in POMS},
+    "franz-go": (lambda folder: [go_program(".", folder)], TESTS / "go" / "main.go", r'^\trun\("(\w+)"'),
+    KAFKAJS: (partial(node_program, "checks.mjs"), TESTS / "node" / "checks.mjs", r"^  async (\w+)\("),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_works_while_a_broker_of_three_is_killed_and_comes_back(
+    client: str, three: Three, tmp_path: Path
+) -> None:
+    """The checks of each client's own tier: transactions, fencing, groups of either protocol, topics."""
+    brokers, proxy = three
+    made, source, pattern = CLIENTS[client]
+    try:
+        argv = [*made(tmp_path), proxy.bootstrap_servers]
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with (
+        (tmp_path / "stderr").open("w") as errors,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        killed_and_back(brokers[2], proxy)
+        said = first + process.communicate(timeout=CHECK_SECONDS)[0]
+    if client == KAFKAJS:  # 2.2.4 hands the end of a connection to the application, with a proxy and without
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=CHECK_SECONDS).stdout
+    outcomes = Outcomes(CompletedProcess(argv, process.returncode, said, (tmp_path / "stderr").read_text()))
+    for check in declared_checks(source, pattern):
+        outcomes.verify(check)
+
+
+def test_transactions_and_groups_go_on_while_a_broker_of_three_is_killed_and_comes_back(
+    three: Three,
+) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    brokers, proxy = three
+    proxy.create_topic("in", partitions=3)
+    proxy.create_topic("out", partitions=3)
+    servers = {"bootstrap.servers": proxy.bootstrap_servers}
+    source = Producer(servers)
+    for number in range(300):
+        source.produce("in", b"%d" % number, partition=number % 3)
+    source.flush(60)
+
+    def copy(protocol: str, wanted: int) -> None:
+        producer = Producer({**servers, "transactional.id": f"copier-{protocol}"})
+        producer.init_transactions(120)
+        group = {"group.id": f"copiers-{protocol}", "group.protocol": protocol, "enable.auto.commit": False}
+        consumer = Consumer({**servers, **group, "auto.offset.reset": "earliest"})
+        consumer.subscribe(["in"])
+        copied = 0
+        while copied < wanted:
+            messages = [one for one in consumer.consume(20, 1.0) if one.error() is None]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce("out", message.value(), key=protocol, partition=message.partition())
+            after = {(one.topic(), one.partition()): one.offset() + 1 for one in messages}
+            positions = [TopicPartition(*place, offset) for place, offset in after.items()]
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 120)
+            producer.commit_transaction(120)
+            copied += len(messages)
+        consumer.close()
+
+    threads = [threading.Thread(target=copy, args=(protocol, 300)) for protocol in ("classic", "consumer")]
+    for thread in threads:
+        thread.start()
+    killed_and_back(brokers[2], proxy)
+    for thread in threads:
+        thread.join(180)
+        assert not thread.is_alive()
+    reader = Consumer({**servers, "group.id": "reader", "isolation.level": "read_committed"})
+    reader.assign([TopicPartition("out", partition, 0) for partition in range(3)])
+    found: list[tuple[bytes, int]] = []
+    while len(found) < 600:
+        found += [(one.key(), int(one.value())) for one in reader.consume(600 - len(found), 30.0)]
+    assert reader.consume(1, 3.0) == []
+    reader.close()
+    assert sorted(found) == sorted((key, n) for key in (b"classic", b"consumer") for n in range(300))
+
+
+def _names(client: ClusterClient, node_id: int, wanted: bool) -> None:
+    """Raise a retriable error unless Metadata names a broker, or does not."""
+    if (node_id in {broker.node_id for broker in client.metadata([]).brokers}) != wanted:
+        raise ApiError(ErrorCode.NOT_CONTROLLER, "not yet")

@@ -12,7 +12,7 @@ const unique = (prefix) => `${prefix}-${randomUUID()}`
 
 async function createTopic(numPartitions = 1) {
   const topic = unique('kafkajs')
-  await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: 1 }], waitForLeaders: true })
+  await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: -1 }], waitForLeaders: true })
   return topic
 }
 
