@@ -18,9 +18,11 @@ from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
+from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
@@ -401,6 +403,23 @@ def test_the_expiration_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -
     with pytest.raises(ApiError) as caught:
         _entry(cluster)
     assert caught.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_feature_that_is_finalized_is_obeyed_at_once(cluster: MemoryCluster, level: int) -> None:
+    """By shards that were loaded before: from transaction.version 2 on an abort is logged with it."""
+    _begin(cluster, T0, timeout_ms=2000)
+    before = cluster.broker.image.feature(TRANSACTION_VERSION)
+    if level != before:
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=1 if level > before else 2
+        )
+        answer = cluster.call(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse, 1)
+        assert answer.error_code == ErrorCode.NONE
+    assert cluster.broker.image.feature(TRANSACTION_VERSION) == level
+    cluster.clock.advance(2 * TIMEOUT_SWEEP_MS)
+    metadata = _entry(cluster).metadata
+    assert (metadata.state, metadata.client_transaction_version) == (COMPLETE_ABORT, 2 if level == 2 else 0)
 
 
 def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:

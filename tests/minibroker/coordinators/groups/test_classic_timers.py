@@ -9,6 +9,7 @@ from group_client import GroupClient
 
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -57,14 +58,21 @@ def test_the_session_of_who_waited_for_the_assignment_begins_with_it(client: Gro
     assert first not in members(client)
 
 
-def test_a_coordinator_that_lost_its_partition_ends_no_session(client: GroupClient) -> None:
+@pytest.mark.parametrize("leads_anew", [False, True])
+def test_a_coordinator_that_lost_its_partition_ends_no_session(client: GroupClient, leads_anew: bool) -> None:
     """Its timers would otherwise write of members that another coordinator, or this one anew, keeps."""
     member = client.stable()
     service = client.broker.coordinators.groups
     before = client.timers.armed
-    group = client.classic()
-    service.resigned(service.partition_for("g"))
-    assert client.timers.armed < before
+    group, index = client.classic(), service.partition_for("g")
+    if leads_anew:  # without a resignation in between
+        partition = client.broker.partition(CONSUMER_OFFSETS_TOPIC, index)
+        service.elected(partition, partition.leader_epoch)
+        assert [*members(client)] == [member]
+        assert client.timers.armed == before
+    else:
+        service.resigned(index)
+        assert client.timers.armed < before
     client.advance(2 * SESSION)
     assert list(group.members) == [member]
 
