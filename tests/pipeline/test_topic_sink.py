@@ -75,30 +75,6 @@ def test_a_stream_is_written_once(spark: Any, broker: Minibroker, tmp_path: Path
     assert values(broker, "streamed") == expected
 
 
-def test_a_rate_is_written_once_over_stops_and_a_failed_commit(spark: Any, broker: Minibroker, tmp_path: Path) -> None:
-    """The source `rate` gives 0, 1, 2 … as seconds pass; a batch is repeated for the same seconds."""
-    broker.state.create_topic(topic="rate", partitions=3)
-
-    def run(least: int, *, breaks: bool = False) -> None:
-        rows = spark.readStream.format("rate").option("rowsPerSecond", "20").load().selectExpr("string(value) as value")
-        writer = exactly_once(rows, "rate", bootstrap=broker.bootstrap_servers, sink="rate-job")
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        deadline = time.monotonic() + 60
-        while query.isActive and (breaks or len(values(broker, "rate")) < least):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        assert query.isActive is not breaks
-        query.stop()
-
-    run(40)
-    before = len(values(broker, "rate"))
-    with broker.faults.inject("EndTxn", Error("TRANSACTION_ABORTABLE"), transactional_id="rate-job", nth=2):
-        run(0, breaks=True)
-    run(before + 40)
-    found = sorted(map(int, values(broker, "rate")))
-    assert found == list(range(len(found)))
-
-
 def test_a_query_without_rows_keeps_its_marker(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
     keep = SinkDriver.keep
