@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from standalone_spark import standalone_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -78,3 +79,38 @@ def test_a_job_on_a_local_cluster(tmp_path: Path) -> None:
     assert all(directory.startswith(str(temporary)) for directory, _, _ in executors)
     assert list(temporary.glob("minibroker-spark-*")) == []
     assert set(Path(pyspark.__file__).parent.iterdir()) == beside_spark
+
+
+def packed_environment(directory: Path) -> None:
+    """`audit`, an environment with this package and without Spark, and `audit.tar.gz`, as the how-to makes them."""
+    python = directory / "audit" / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "-q", f"{ROOT}[audit]", "pandas<3", "venv-pack2"]
+    subprocess.run([sys.executable, "-m", "venv", str(directory / "audit")], check=True)
+    done = subprocess.run(install, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode:
+        pytest.skip(f"no environment could be made: {done.stderr[-500:]}")
+    pack = [str(python.with_name("venv-pack")), "-q", "-p", "audit", "-o", "audit.tar.gz"]
+    subprocess.run(pack, cwd=directory, check=True, timeout=SECONDS)
+
+
+@pytest.mark.slow
+def test_a_job_on_a_standalone_cluster_with_an_environment_of_its_own(tmp_path: Path) -> None:
+    """A master and two workers; their executors have nothing but what the archive brings."""
+    import pyspark
+
+    from minibroker_pipeline import java
+
+    packed_environment(tmp_path)
+    java.prepare()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PYSPARK_PYTHON"] = "./audit/bin/python"
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    where = ["--conf", "spark.driver.host=127.0.0.1", "--archives", "audit.tar.gz#audit"]
+    with standalone_spark(tmp_path, workers=2) as url, broker_with_records() as broker:
+        argv = [submit, "--master", url, *where, str(JOB), url, broker.bootstrap_servers]
+        executors = copied_once(broker, run(argv, tmp_path, environment))
+    workers = {Path(directory).relative_to(tmp_path).parts[0] for directory, _, _ in executors}
+    assert workers == {"worker-1", "worker-2"}
+    for directory, python, package in executors:
+        assert python.startswith(directory), python
+        assert package.startswith(f"{directory}/audit/"), package
