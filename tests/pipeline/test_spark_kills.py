@@ -54,19 +54,19 @@ PLACES = [
 
 def numbers(bootstrap: str) -> list[int]:
     """What readers see, in order."""
-    found = sorted(int(value) for _, value in visible(bootstrap, TOPIC))
-    assert [number for number, count in Counter(found).items() if count > 1] == [], "twice"
-    return found
+    seen = sorted(int(value) for _, value in visible(bootstrap, TOPIC))
+    assert [number for number, count in Counter(seen).items() if count > 1] == [], "twice"
+    return seen
 
 
 def wait_for_more(bootstrap: str, least: int) -> list[int]:
     """The whole counter, once it has so many more numbers; a batch becomes visible partition by partition."""
     deadline, goal = time.monotonic() + SECONDS, len(numbers(bootstrap)) + least
     while True:
-        found = numbers(bootstrap)
-        if len(found) >= goal and found == list(range(len(found))):
-            return found
-        assert time.monotonic() < deadline, f"{len(found)} of {goal} numbers, up to {found[-1:]}"
+        seen = numbers(bootstrap)
+        if len(seen) >= goal and seen == list(range(len(seen))):
+            return seen
+        assert time.monotonic() < deadline, f"{len(seen)} of {goal} numbers, up to {seen[-1:]}"
         time.sleep(0.2)
 
 
@@ -82,9 +82,9 @@ def test_python_workers_are_killed(spark: Any, tmp_path: Path, places: list[tupl
         for api, when in places:
             with broker.faults.inject(api, Hold(when=when), transactional_id=SINK) as held:
                 held.wait(timeout=SECONDS)
-                found = connected(port_of(broker.bootstrap_servers), below(os.getpid()))
-                assert found, f"no worker is connected while it waits for {api}"
-                kill(found)
+                workers = connected(port_of(broker.bootstrap_servers), below(os.getpid()))
+                assert workers, f"no worker is connected while it waits for {api}"
+                kill(workers)
                 with pytest.raises(StreamingQueryException):
                     query.awaitTermination()
             query = start(spark, broker.bootstrap_servers, str(tmp_path))
@@ -125,11 +125,11 @@ class Job:
     def kill(self) -> None:
         """The driver with its JVM, and what would be left of it."""
         if self._running is not None:
-            left = below(self._running.pid)
+            family = below(self._running.pid)
             with suppress(ProcessLookupError):
                 os.killpg(self._running.pid, signal.SIGKILL)
             self._running.wait()
-            kill(left)
+            kill(family)
             self._running = None
 
 
@@ -140,16 +140,16 @@ def kill_driver(job: Job, rng: random.Random) -> bool:
 
 
 def kill_executor(job: Job, rng: random.Random) -> bool:
-    found = sorted(job.executors())
-    kill([rng.choice(found)] if found else [])
-    return bool(found)
+    jvms = sorted(job.executors())
+    kill([rng.choice(jvms)] if jvms else [])
+    return bool(jvms)
 
 
 def kill_workers(job: Job, rng: random.Random) -> bool:
     """Those that wait for the broker; none while the driver itself keeps its marker."""
-    found = job.workers()
-    kill(found)
-    return bool(found)
+    workers = job.workers()
+    kill(workers)
+    return bool(workers)
 
 
 KINDS: dict[str, Callable[[Job, random.Random], bool]] = {

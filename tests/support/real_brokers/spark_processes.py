@@ -1,4 +1,4 @@
-"""The processes of a Spark on this machine, found in /proc: to be killed."""
+"""The processes of a Spark on this machine, looked up in /proc: to be killed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def below(pid: int) -> set[int]:
         if entry.name.isdecimal():
             with suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - {pid}
 
 
 def connected(port: int, among: Iterable[int]) -> set[int]:
@@ -32,12 +32,12 @@ def connected(port: int, among: Iterable[int]) -> set[int]:
     sockets = {
         f"socket:[{row[9]}]" for row in rows if int(row[2].rpartition(":")[2], 16) == port and row[3] == _ESTABLISHED
     }
-    found = set()
+    owners = set()
     for pid in among:
         with suppress(OSError):
             if any(_target(file) in sockets for file in (PROC / str(pid) / "fd").iterdir()):
-                found.add(pid)
-    return found
+                owners.add(pid)
+    return owners
 
 
 def _target(file: Path) -> str:
@@ -48,12 +48,12 @@ def _target(file: Path) -> str:
 
 def executors(among: Iterable[int]) -> set[int]:
     """Those of the processes that are JVMs of executors."""
-    found = set()
+    jvms = set()
     for pid in among:
         with suppress(OSError):
             if EXECUTOR.encode() in (PROC / str(pid) / "cmdline").read_bytes():
-                found.add(pid)
-    return found
+                jvms.add(pid)
+    return jvms
 
 
 def kill(pids: Iterable[int]) -> None:
