@@ -107,7 +107,7 @@ class LiveJudge:
             known = self.logs[facts.log] = LiveLog(facts, end_offset=facts.first_offset)
         before = known.facts
         start = max(facts.start_offset, before.start_offset)
-        known.facts = facts._replace(start_offset=start, first_offset=before.first_offset)
+        known.facts = facts._replace(start_offset=start, first_offset=before.first_offset, marked_ms=before.marked_ms)
         known.cleaned_offset = max(known.cleaned_offset, facts.cleaned_offset)
 
     def take(self, log: r.Log, rows: Iterable[Any], now_ms: int) -> None:
@@ -147,6 +147,7 @@ class LiveJudge:
         known.cleaned_offset = max(known.cleaned_offset, verdict.facts.cleaned_offset)
         known.hole_end = max(known.hole_end, verdict.facts.hole_end)
         known.end_offset = verdict.end_offset
+        known.facts = known.facts._replace(marked_ms=verdict.facts.marked_ms)
         known.fresh += verdict.findings
 
     def judge(self, now_ms: int) -> list[r.Finding]:

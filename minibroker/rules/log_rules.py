@@ -114,7 +114,7 @@ class _LogJudge:
         events.extend((run.first_offset, 1, run) for run in self._rows.runs)
         events.extend((marker.offset, 1, marker) for marker in self._rows.markers)
         events.extend((snapshot.offset, 0, snapshot) for snapshot in self._rows.snapshots)
-        events.sort(key=_place)
+        events.sort(key=lambda event: event[:2])
         for _, _, event in events:
             if type(event) is r.Run:
                 self._run(event)
@@ -127,7 +127,8 @@ class _LogJudge:
         self._findings += judge_files(
             self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
         )
-        return LogVerdict(self._facts, end, self._findings, self._transactions, [*self._state.plain.values()])
+        facts = self._facts._replace(marked_ms=self._state.marked_ms)
+        return LogVerdict(facts, end, self._findings, self._transactions, [*self._state.plain.values()])
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
         if isinstance(row, r.Run):
@@ -568,10 +569,6 @@ def _unreadable(fault: r.LogFault, spans: Iterable[r.Span]) -> tuple[int, int]:
         return fault.first_offset, fault.last_offset
     following = (span.first_offset for span in spans if span.first_offset >= fault.first_offset)
     return fault.first_offset, min(following, default=r.EVERYTHING) - 1
-
-
-def _place(event: tuple[int, int, r.Run | r.Marker | r.Snapshot]) -> tuple[int, int]:
-    return event[:2]
 
 
 def group_rows(

@@ -52,6 +52,7 @@ class LogFacts(NamedTuple):
     settled_offset: for a coordinator's log of a running cluster: the records below it were written before any other log
         was read.
     hole_end: where the last place ends at which compaction took batches, once `judge_log` has seen it; 0: none.
+    marked_ms: the time of the log's last marker, likewise.
     """
 
     log: Log
@@ -65,6 +66,7 @@ class LogFacts(NamedTuple):
     compacts: bool = False
     cleaner_offset: int = 0
     hole_end: int = 0
+    marked_ms: int = NONE
 
     @property
     def whole(self) -> bool:

@@ -15,8 +15,20 @@ from minibroker.rules.catalogue import ERROR, NOTICE
 from minibroker.rules.file_rules import LogRows
 from minibroker.rules.live import LiveJudge
 from minibroker.rules.log_rules import LogVerdict, judge_log
-from minibroker.rules.moments import APART_MS, Moments, newest_ms
-from minibroker.rules.rows import ABORT, COMMIT, EVERYTHING, NONE, Finding, Log, LogFacts, Span, Transaction, TxnState
+from minibroker.rules.moments import APART_MS, CLOCKS_MS, Moments, newest_ms
+from minibroker.rules.rows import (
+    ABORT,
+    COMMIT,
+    EVERYTHING,
+    NONE,
+    Finding,
+    Log,
+    LogFacts,
+    Marker,
+    Span,
+    Transaction,
+    TxnState,
+)
 from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import coordinators_whole, judge_transactions
@@ -189,6 +201,28 @@ def test_a_missing_marker_is_found_once_no_copy_takes_so_long() -> None:
         found = judged(transactions, [*story.states, elsewhere], facts)
         assert [one.rule for one in found] == expected
     assert [one.rule for one in judged(transactions, story.states, facts, apart_ms=0)] == ["hanging-transaction"]
+
+
+def test_a_missing_marker_is_found_where_its_log_has_a_later_one() -> None:
+    """However lately it was copied: the copy has all that was there before that marker."""
+    story = told("CCC", bumps=True)
+    completed = story.states[-1].update_timestamp + 500
+    states = [*story.states[:-1], story.states[-1]._replace(timestamp=completed)]
+    transactions = partition_at(changed(story, 2, marker_offset=NONE, end_timestamp=NONE, outcome=""), 1 << 40, 0)
+    for marked, expected in (
+        (NONE, []),
+        (completed + CLOCKS_MS, []),
+        (completed + CLOCKS_MS + 1, ["hanging-transaction"]),
+    ):
+        facts = [LogFacts(DATA, clean=False, marked_ms=marked), LogFacts(STATES, clean=False)]
+        assert [one.rule for one in judged(transactions, states, facts)] == expected
+    assert judged(transactions, story.states, facts) == []  # when it was complete is not known
+
+
+def test_the_last_marker_of_a_log_has_its_time() -> None:
+    """Of any producer."""
+    ended = Marker(DATA, "f", 0, 4, 9, 0, COMMIT, 0, 777)
+    assert judge_log(LogRows(LogFacts(DATA), markers=(ended,))).facts.marked_ms == 777
 
 
 def test_directories_that_were_closed_at_different_times() -> None:
