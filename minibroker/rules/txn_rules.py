@@ -423,8 +423,8 @@ class _TxnJudge:
             yield 0, number, True
 
     def _due(self, decision: Decision, fact: r.LogFacts) -> bool:
-        """Whether the markers of a decision were written before the log was read. A copy with a later marker has all that
-        was before it."""
+        """Whether the markers of a decision were written before the log was read. A copy with a later marker has all
+        that was before it."""
         later = fact.marked_ms > decision.completed + CLOCKS_MS and decision.completed >= 0
         written = later or self._moments.written_before(decision.complete_timestamp, fact)
         return decision.complete and decision.settled and written
