@@ -17,14 +17,15 @@ _Rows: TypeAlias = npt.NDArray[Any]
 class Epochs:
     """Ranges of epochs by data directory and producer id. Can be pickled, and added up in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_pending: int = PENDING) -> None:
+        self._most_pending = most_pending
         self._settled: dict[str, _Rows] = {}
         self._pending: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(self, root: str, producer_id: int, epoch: int) -> None:
         low, high = self._pending.get((root, producer_id), (epoch, epoch))
         self._pending[root, producer_id] = min(low, epoch), max(high, epoch)
-        if len(self._pending) > PENDING:
+        if len(self._pending) > self._most_pending:
             self._settle()
 
     def merge(self, other: Epochs) -> None:

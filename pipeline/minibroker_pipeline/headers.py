@@ -99,14 +99,15 @@ class HeaderScan:
     Afterwards `end` is where the last whole batch ends, and `reason` says why that is not `stop` (empty: it is).
     """
 
-    def __init__(self, data: memoryview, start: int = 0, stop: int | None = None) -> None:
+    def __init__(self, data: memoryview, start: int = 0, stop: int | None = None, most: int = BLOCK) -> None:
         self._data = data
+        self._most = most
         self.end = start
         self._stop = len(data) if stop is None else stop
         self.reason = ""
 
     def blocks(self) -> Iterator[Block]:
-        """Blocks of up to BLOCK batches, in order; ends at the first bytes that are no batch."""
+        """Blocks of up to `most` batches, in order; ends at the first bytes that are no batch."""
         raw = np.frombuffer(self._data, np.uint8)
         while self.end < self._stop and not self.reason:
             if self._is_old(self.end):
@@ -136,7 +137,7 @@ class HeaderScan:
         """The messages of magic 0 and 1 that follow, read one by one: their sizes and fields vary."""
         positions: list[int] = []
         headers: list[tuple[int, ...]] = []
-        while self._is_old(self.end) and len(positions) < BLOCK:
+        while self._is_old(self.end) and len(positions) < self._most:
             remaining = self._stop - self.end
             try:
                 header = parse_header(self._data[self.end : self._stop])
@@ -159,7 +160,7 @@ class HeaderScan:
         positions: list[int] = []
         append = positions.append
         last = stop - HEADER_SIZE
-        room = BLOCK
+        room = self._most
         while position <= last and room:
             size = unpack(data, position + 8)[0] + LOG_OVERHEAD
             if size < HEADER_SIZE and self._is_old(position):
@@ -197,26 +198,29 @@ def scan_bytes(
     cuts: Sequence[int] = (),
     sink: Callable[[Block, Sequence[r.LogFault]], None] | None = None,
     indexes: Indexes | None = None,
+    block: int = BLOCK,
+    fewest: int = FEWEST,
 ) -> FileRows:
     """The rows of a log file's bytes [start, stop), runs collapsed.
 
     `cuts`: offsets of snapshots, at which runs end. `sink` gets every block, for callers that need the batches too.
-    `indexes` are compared with the batches.
+    `indexes` are compared with the batches. `block`: batches gathered at once. `fewest`: so many are walked side by
+    side.
     """
-    scan = HeaderScan(data, start, stop)
+    scan = HeaderScan(data, start, stop, block)
     collapse = Collapse(facts, path, cuts)
     batches = records = 0
     end_offset = -1
-    for block in scan.blocks():
-        batches += len(block.positions)
-        records += int(block.headers["record_count"].sum(dtype=np.int64))
-        faults = _faults(facts, path, data, block, depth)
-        collapse.add(data, block, faults)
+    for gathered in scan.blocks():
+        batches += len(gathered.positions)
+        records += int(gathered.headers["record_count"].sum(dtype=np.int64))
+        faults = _faults(facts, path, data, gathered, depth, fewest)
+        collapse.add(data, gathered, faults)
         if indexes is not None:
-            indexes.add(block)
-        end_offset = int(block.last_offsets[-1]) + 1
+            indexes.add(gathered)
+        end_offset = int(gathered.last_offsets[-1]) + 1
         if sink is not None:
-            sink(block, faults)
+            sink(gathered, faults)
     if end_offset < 0:
         end_offset = base_of(path) if path.endswith(".log") else facts.first_offset
     rows = collapse.rows()
@@ -242,7 +246,7 @@ class Indexes(Protocol):
     def row(self, log: r.Log, path: str) -> r.TimeClaims | None: ...
 
 
-def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.LogFault]:
+def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str, fewest: int) -> list[r.LogFault]:
     """Broken batches: found in bulk, described one by one."""
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
@@ -252,7 +256,7 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
     if depth == CHECKSUMS or (depth == RECORDS and not IS_NATIVE):
         suspect |= _checksums(data, block) != headers["crc"]
     if depth == RECORDS:
-        suspect[:] = True if IS_NATIVE else suspect | ~_walked(data, block)
+        suspect[:] = True if IS_NATIVE else suspect | ~_walked(data, block, fewest)
     faults = []
     for index in np.flatnonzero(suspect).tolist():
         header, position = BatchHeader(*headers[index].tolist()), int(block.positions[index])
@@ -263,16 +267,18 @@ def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth:
     return faults
 
 
-def _walked(data: memoryview, block: Block) -> Array:
+def _walked(data: memoryview, block: Block, fewest: int) -> Array:
     """Which batches hold what their header says, as far as that can be told of many at once."""
     headers, attributes = block.headers, block.headers["attributes"]
     walked: Array = (headers["magic"] == MAGIC) & (((attributes & _CONTROL) != 0) | (headers["record_count"] == 0))
     uncompressed = (headers["magic"] == MAGIC) & ((attributes & COMPRESSION_MASK) == 0)
     chosen = np.flatnonzero(uncompressed & (headers["record_count"] > 0) & ~walked)
-    if len(chosen) >= FEWEST:
+    if len(chosen) >= fewest:
         headers, at = headers[chosen], block.positions[chosen]
         ends = at + headers["batch_length"] + LOG_OVERHEAD
-        sound, delta = latest_deltas(np.frombuffer(data, np.uint8), at + HEADER_SIZE, ends, headers["record_count"])
+        sound, delta = latest_deltas(
+            np.frombuffer(data, np.uint8), at + HEADER_SIZE, ends, headers["record_count"], fewest
+        )
         latest = headers["base_timestamp"].astype(np.int64) + delta
         free = (headers["attributes"] & (TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK)) != 0
         walked[chosen] = sound & (free | (latest == headers["max_timestamp"]))

@@ -65,17 +65,17 @@ class _Lanes:
             remaining[lanes] -= 1
 
 
-def latest_deltas(raw: Array, begins: Array, ends: Array, counts: Array) -> tuple[Array, Array]:
+def latest_deltas(raw: Array, begins: Array, ends: Array, counts: Array, fewest: int = FEWEST) -> tuple[Array, Array]:
     """(whether all its records add up, the largest timestamp delta) of each batch.
 
     counts: its records, at least one, in the bytes begins..ends of `raw`. The batches that are still unread when fewer
-        than FEWEST have more records count as not sound.
+        than `fewest` have more records count as not sound.
     """
     sound = np.zeros(len(begins), bool)
     latest = np.full(len(begins), np.iinfo(np.int64).min)
     order = np.argsort(counts, kind="stable")
     at, index = begins[order], 0
-    while len(order) >= FEWEST:
+    while len(order) >= fewest:
         lanes = _Lanes(raw, at)
         size = lanes.number()
         stop = lanes.at + size

@@ -140,7 +140,9 @@ class Topics:
         security: Security = PLAINTEXT,
         settings_file: str | None = None,
         timeout_ms: int = TIMEOUT_MS,
+        split_offsets: int = SPLIT_OFFSETS,
     ) -> None:
+        self._split_offsets = split_offsets
         self.uri = f"--bootstrap {bootstrap}"
         if settings_file is not None:
             self.uri += f" --command-config {shlex.quote(settings_file)}"
@@ -228,7 +230,7 @@ class Topics:
                 if reason := self._broken(log, known, Seen(topic_id, end), start):
                     anew[log], at = reason, start
             while at < end.offset:
-                stop = min(end.offset, at + SPLIT_OFFSETS)
+                stop = min(end.offset, at + self._split_offsets)
                 span = Span(topic, partition, at, stop, end.leader_epoch, topic_id)
                 parts.append(Part(fact, f"{log}", at, stop, span=span))
                 at = stop

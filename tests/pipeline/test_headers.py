@@ -14,19 +14,11 @@ np = pytest.importorskip("numpy")
 from minibroker.rules.rows import Log, LogFacts, LogFault, Marker, Run, Span  # noqa: E402
 from minibroker.rules.runs import merge_runs, merge_spans  # noqa: E402
 from minibroker.rules.scan import DEPTHS, scan_directory, scan_log  # noqa: E402
-from minibroker_pipeline import headers, lockstep  # noqa: E402
-from minibroker_pipeline.headers import scan_bytes  # noqa: E402
+from minibroker_pipeline.headers import BLOCK, scan_bytes  # noqa: E402
 from minibroker_pipeline.index_match import IndexMatch  # noqa: E402
 from minibroker_protocol.records import Record, build_batch, end_txn_marker  # noqa: E402
 from minibroker_storage.indexes import TIME_ENTRY  # noqa: E402
 from minibroker_storage.memory_disk import MemoryDisk  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def any_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records of few batches are walked in lockstep too."""
-    monkeypatch.setattr(headers, "FEWEST", 1)
-    monkeypatch.setattr(lockstep, "FEWEST", 1)
 
 
 def plain(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list[int]) -> list[Any]:
@@ -41,17 +33,20 @@ def without_reason(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: (type(row).__name__, row))
 
 
-def compare(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list[int]) -> None:
+def compare(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list[int], *, block: int = BLOCK) -> None:
+    """The records of few batches are walked in lockstep too."""
     data = memoryview(disk.read_bytes(path))
     wanted = plain(disk, facts, path, depth, cuts)
-    assert without_reason(scan_bytes(facts, path, data, depth=depth, cuts=cuts).rows) == without_reason(wanted)
+    assert without_reason(
+        scan_bytes(facts, path, data, depth=depth, cuts=cuts, block=block, fewest=1).rows
+    ) == without_reason(wanted)
 
 
 @pytest.mark.parametrize(
     ("name", "depth"),
     thinned([(name, depth) for name in ("killed", "clean") for depth in reversed(DEPTHS)], 6, several=True),
 )
-def test_what_kafka_wrote(name: str, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kafka_wrote(name: str, depth: str) -> None:
     disk = Planted(name).disk()
     compared = 0
     for rows in scan_directory(disk).logs:
@@ -59,9 +54,8 @@ def test_what_kafka_wrote(name: str, depth: str, monkeypatch: pytest.MonkeyPatch
         cuts = [snapshot.offset for snapshot in rows.snapshots]
         for file in disk.list(str(facts.log)):
             if file.endswith(".log"):
-                for block in (65_536, 3):
-                    monkeypatch.setattr(headers, "BLOCK", block)
-                    compare(disk, facts, f"{facts.log}/{file}", depth, cuts)
+                for block in (BLOCK, 3):
+                    compare(disk, facts, f"{facts.log}/{file}", depth, cuts, block=block)
                     compared += 1
     assert compared > 20
 
@@ -86,7 +80,7 @@ def test_broken_files(damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["none", "cut", "checksum", "records"])
-def test_messages_of_old_formats(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_old_formats(damage: str) -> None:
     old = [message(0, 0, b"k", b"v"), wrapper(1, GZIP, [(n, 50, b"k", b"v") for n in range(1, 5)])]
     new = [bytes(build_batch([Record(n, 5, b"k", b"v")], base_offset=n)) for n in (5, 6)]
     data = b"".join([*old, *new, message(1, 7, b"k", b"v" * 99, 5), message(0, 8, b"k", b"")])
@@ -101,10 +95,9 @@ def test_messages_of_old_formats(damage: str, monkeypatch: pytest.MonkeyPatch) -
     path = "t-0/00000000000000000000.log"
     disk.write_atomic(path, data)
     facts = LogFacts(Log("", "t", 0))
-    for block in (65_536, 2):
-        monkeypatch.setattr(headers, "BLOCK", block)
+    for block in (BLOCK, 2):
         for depth in DEPTHS:
-            compare(disk, facts, path, depth, [])
+            compare(disk, facts, path, depth, [], block=block)
     rows = scan_bytes(facts, path, memoryview(data), depth=DEPTHS[-1]).rows
     assert {row.rule for row in rows if isinstance(row, LogFault)} == {
         "none": set(),
@@ -157,12 +150,7 @@ def test_any_log(entries: Any, cuts: list[int], cleaned: int, block: int) -> Non
     disk.make_dir("t-0")
     path = "t-0/00000000000000000000.log"
     disk.write_atomic(path, write_log(entries))
-    before = headers.BLOCK
-    headers.BLOCK = block
-    try:
-        compare(disk, LogFacts(Log("", "t", 0), cleaned_offset=cleaned), path, "headers", cuts)
-    finally:
-        headers.BLOCK = before
+    compare(disk, LogFacts(Log("", "t", 0), cleaned_offset=cleaned), path, "headers", cuts, block=block)
 
 
 @pytest.mark.parametrize(("recovery_point", "mended"), [(1685, True), (1686, False)])

@@ -23,13 +23,12 @@ def sound_and_latest(payloads: list[Payload]) -> list[tuple[bool, int]]:
     ends = np.cumsum([len(payload.data) for payload in payloads])
     begins = np.concatenate(([0], ends[:-1]))
     raw = np.frombuffer(b"".join(payload.data for payload in payloads), np.uint8)
-    sound, latest = lockstep.latest_deltas(raw, begins, ends, np.array([payload.count for payload in payloads]))
+    sound, latest = lockstep.latest_deltas(raw, begins, ends, np.array([payload.count for payload in payloads]), 1)
     return list(zip(sound.tolist(), latest.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_walk_one_by_one_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockstep, "FEWEST", 1)
+def test_a_walk_one_by_one_says_the_same(seed: int) -> None:
     rng = random.Random(seed)
     payloads = [broken_payload(rng)._replace(bounds=BOUNDS[0]) for _ in range(1000)]
     payloads = [payload for payload in payloads if payload.count]
@@ -46,8 +45,7 @@ def test_a_walk_one_by_one_says_the_same(seed: int, monkeypatch: pytest.MonkeyPa
     assert refused > 150
 
 
-def test_a_header_without_a_name_is_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockstep, "FEWEST", 1)
+def test_a_header_without_a_name_is_walked_one_by_one() -> None:
     null = b"\1"  # the length -1
     named, nameless = b"\x10\0\0\0" + null + null + b"\2\0" + null, b"\x10\0\0\0" + null + null + b"\2" + null + null
     payloads = [Payload(data, 1, BOUNDS[0], want_keys=False) for data in (named, nameless)]

@@ -99,7 +99,7 @@ def test_a_driver_that_starts_keeps_it_at_once(broker: Minibroker, sink: Sink) -
     assert values(broker) == [b"0", b"1"]
 
 
-def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink) -> None:
     run(sink, 0)
     attempt = SinkDriver(sink).begin()
     kept = keeper(broker, sink)
@@ -109,13 +109,11 @@ def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink, mo
     rows = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32()), "value": ["1"]})
     report = write_task(sink, attempt, MicroBatch(QUERY, 1), 0, 0, [rows])
     SinkDriver(sink).commit([report], 1)  # nothing has fenced it
-    begun: list[Any] = []
-    begin = SinkDriver._begin
-    monkeypatch.setattr(SinkDriver, "_begin", lambda driver: begun.append(driver) or begin(driver))
+    broker.control.record(1000)
     for minutes in (59, 2, 1):
         broker.clock.advance(minutes=minutes)
         kept.idle(QUERY)
-    assert len(begun) == 1
+    assert len(broker.requests("InitProducerId")) == 1
 
 
 def test_it_cannot_bring_back_an_older_marker(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("numpy")
 
 from minibroker.rules.rows import ABORT, COMMIT, Log, Run, Transaction
-from minibroker_pipeline import epochs
 from minibroker_pipeline.epochs import Epochs
 from minibroker_pipeline.report import MOST_STEPS, _over_time
 from minibroker_pipeline.statistics import Statistics
@@ -69,13 +68,12 @@ def test_steps_of_time_are_even() -> None:
     assert _over_time(Statistics()) == ([], {}, [])
 
 
-def test_epochs_of_many_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epochs_of_many_producers() -> None:
     """Put together in pieces, merged and sent about, they are what a dictionary of all would say."""
-    monkeypatch.setattr(epochs, "PENDING", 7)
     chance = random.Random(5)
     seen = [("ab"[chance.randrange(2)], chance.randrange(40), chance.randrange(32_767)) for _ in range(500)]
     expected: dict[tuple[str, int], list[int]] = {}
-    parts = [Epochs() for _ in range(3)]
+    parts = [Epochs(7) for _ in range(3)]
     for number, (root, producer_id, epoch) in enumerate(seen):
         parts[number % 3].add(root, producer_id, epoch)
         expected.setdefault((root, producer_id), []).append(epoch)

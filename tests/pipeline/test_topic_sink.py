@@ -171,14 +171,15 @@ def test_several_topics_with_the_partitions_of_kafka_s_producer(spark: Any, brok
 
 
 def test_speculation_is_refused_at_once(spark: Any, broker: Minibroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = type(spark.conf)
-    get = conf.get
+    from pyspark.sql.conf import RuntimeConfig
+
+    get = RuntimeConfig.get
 
     def started_with_speculation(self: Any, key: str, *default: Any) -> Any:
         """A setting of the context: a session that runs does not take it."""
         return "true" if key == "spark.speculation" else get(self, key, *default)
 
-    monkeypatch.setattr(conf, "get", started_with_speculation)
+    monkeypatch.setattr(RuntimeConfig, "get", started_with_speculation)
     with pytest.raises(SinkRefused, match=r"spark\.speculation is on"):
         exactly_once(spark.range(3).selectExpr("'x' value"), "table", bootstrap=broker.bootstrap_servers, sink="t")
 

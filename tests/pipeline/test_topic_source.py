@@ -44,7 +44,12 @@ class Source:
     def delete(self) -> None:
         request = m.DeleteTopicsRequest(topic_names=[self.topic], timeout_ms=10_000)
         assert self.client.ask_any(request, m.DeleteTopicsResponse, 3).responses[0].error_code == 0
-        self.client._leaders.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """Go on with a client that knows nothing of the cluster."""
+        self.client.close()
+        self.client = TopicClient(self.broker.bootstrap_servers)
 
     def write(self, *values: str, partition: int = 0, timestamp: int = 1, headers: Any = ()) -> None:
         kind = m.ProduceRequest
@@ -544,7 +549,7 @@ def test_a_log_truncated_by_an_unclean_election(pair: Source, more: int, capsys:
     cluster.kill_broker(leader)
     cluster.start_broker(other)
     cluster.elect("t", 0, unclean=True)
-    pair.client._leaders.clear()
+    pair.forget()
     pair.write(*letters("new", more))
     with pytest.raises(DataLost, match="t-0 was read up to offset 6, but its log was truncated to offset 3"):
         pair.run(start)

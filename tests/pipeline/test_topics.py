@@ -18,11 +18,10 @@ pytest.importorskip("pyarrow")
 from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import audit_command as command
-from minibroker_pipeline import topics
 from minibroker_pipeline.audit_command import plan_of
 from minibroker_pipeline.files import NotReadable
 from minibroker_pipeline.follow import FollowingAudit, follow
-from minibroker_pipeline.topics import TopicClient, Topics
+from minibroker_pipeline.topics import SPLIT_OFFSETS, TopicClient, Topics
 from minibroker_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
@@ -74,8 +73,8 @@ def test_what_kafka_accepts_and_must_not(bootstrap: str, capsys: pytest.CaptureF
 
 
 def test_pieces_and_parts_give_the_same(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offsets() -> list[int]:
-        listed = Topics(bootstrap)
+    def offsets(split_offsets: int = SPLIT_OFFSETS) -> list[int]:
+        listed = Topics(bootstrap, split_offsets=split_offsets)
         parts = listed.list(["good"], [0]).parts
         from minibroker_protocol.records import iter_batches
 
@@ -85,8 +84,7 @@ def test_pieces_and_parts_give_the_same(bootstrap: str, monkeypatch: pytest.Monk
     assert whole == list(range(0, 30, 3))
     monkeypatch.setattr("minibroker.client.topics.FETCH_BYTES", 250)
     assert offsets() == whole
-    monkeypatch.setattr(topics, "SPLIT_OFFSETS", 7)
-    assert offsets() == whole
+    assert offsets(7) == whole
 
 
 def test_following(bootstrap: str) -> None:

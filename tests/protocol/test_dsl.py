@@ -298,7 +298,8 @@ def test_annotations_as_python_3_14_keeps_them(monkeypatch: pytest.MonkeyPatch) 
     metaclass: Any = type(Data)
     late = metaclass("Late", (Data,), namespace, versions="0")
     assert late(a=1, b=["x"]).encode(0).hex() == "0000000100000001000178"
-    assert structs._annotations({"__qualname__": "Bare"}) == {}
+    bare = metaclass("Bare", (Data,), {"__qualname__": "Bare", "__module__": "m"}, versions="0")
+    assert bare().encode(0) == b""
 
 
 CHECKED = """

@@ -15,6 +15,7 @@ from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.offsets import ListOffsetsResponse
 from minibroker_storage.memory_disk import MemoryDisk
 
 BACKOFF_MS = 1000
@@ -22,21 +23,21 @@ BACKOFF_MS = 1000
 
 @pytest.mark.parametrize("then", ["time", "a new leader epoch", "another follows"])
 def test_a_partition_that_failed_pauses_until_it_has_reason_to_go_on(then: str) -> None:
-    timers = ManualTimers()
-    broker: Any = SimpleNamespace(timers=timers, settings=Settings({}))
-    fetcher = ReplicaFetcher(broker, 1)
-    fetcher._start = lambda: None  # type: ignore[method-assign]
-    partitions: list[Any] = [SimpleNamespace(topic_id=bytes(16), index=index) for index in range(2)]
-    fetcher.follow(partitions[0])
-    fetcher._pause((bytes(16), 0))
+    timers, leader = ManualTimers(), Leader(about_the_first(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    fetcher = follower_of(leader, timers)
+    fetcher.leave(followed(1))
+    timers.advance(0)
     if then == "time":
-        timers.advance(BACKOFF_MS)
-    elif then == "a new leader epoch":
-        fetcher.follow(partitions[0])
+        timers.advance(BACKOFF_MS - 1)
+        assert len(leader.requests) == 1
+        timers.advance(1)
     else:
-        fetcher.follow(partitions[1])
-    assert list(fetcher._active()) == [(bytes(16), 1 if then == "another follows" else 0)]
-    assert fetcher._paused.keys() == ({(bytes(16), 0)} if then == "another follows" else set())
+        fetcher.follow(followed(0 if then == "a new leader epoch" else 1))
+        timers.advance(0)
+    first, second = ([p.partition for p in request.topics[0].partitions] for request in leader.requests)
+    assert (first, second) == ([0], [1 if then == "another follows" else 0])
+    timers.advance(BACKOFF_MS)
+    assert len(leader.requests) == (3 if then == "another follows" else 2)
 
 
 class Leader:
@@ -93,7 +94,10 @@ def about_the_first(**data: Any) -> FetchResponse:
         (2, 5, 4),  # not known here: where the one before it ends
         (9, 5, 5),
         (-1, 3, 3),
+        (-1, 9, 6),
+        (9, 1, 1),
         (-1, -1, 1),  # the leader has nothing in common: back to the high watermark
+        (0, -1, 1),
     ],
 )
 def test_where_a_log_is_cut_that_has_other_batches_than_its_leader(epoch: int, end: int, cut: int) -> None:
@@ -107,6 +111,32 @@ def test_where_a_log_is_cut_that_has_other_batches_than_its_leader(epoch: int, e
     follower_of(leader, timers).follow(followed(0, log=log))
     timers.advance(0)
     assert log.log_end_offset == cut
+
+
+@pytest.mark.parametrize(
+    ("end", "start", "left"),
+    [
+        (3, 0, (0, 3)),  # the leader's log is shorter
+        (1, 0, (0, 1)),
+        (4, 0, (0, 2)),  # the same range, and an epoch that it does not know: what is committed is common
+        (9, 4, (0, 2)),
+        (9, 5, (5, 5)),  # its log begins after ours ends
+    ],
+)
+def test_where_a_log_is_cut_whose_leader_has_another_range(end: int, start: int, left: tuple[int, int]) -> None:
+    """AbstractFetcherThread.fetchOffsetAndTruncate. The log: offsets 0 to 3, of which 0 and 1 are committed."""
+    log = open_log(MemoryDisk())
+    log.append_as_follower(b"".join(batch(base_offset=offset) for offset in range(4)), 0, now_ms=NOW)
+    log.update_high_watermark(2)
+    timers, leader = ManualTimers(), Leader(about_the_first(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+    follower_of(leader, timers).follow(followed(0, log=log, log_end_offset=4, high_watermark=2, has_log=True))
+    timers.advance(0)
+    kind = ListOffsetsResponse
+    for offset, waiting in zip((end, start), leader.others, strict=False):
+        data = kind.ListOffsetsPartitionResponse(partition_index=0, error_code=0, timestamp=-1, offset=offset)
+        waiting.resolve(kind(topics=[kind.ListOffsetsTopicResponse(name="t", partitions=[data])]))
+    assert len(leader.others) == (1 if end < 4 else 2)
+    assert (log.log_start_offset, log.log_end_offset) == left
 
 
 def test_an_error_that_comes_after_a_change_of_the_partitions_pauses_none() -> None:

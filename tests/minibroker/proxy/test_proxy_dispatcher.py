@@ -145,7 +145,8 @@ def test_each_connection_of_a_client_has_one_of_its_own_and_both_end_together(pr
     assert proxied.info.on_gone is not None
     proxied.info.on_gone()
     assert proxied.upstream.transport.calls == ["close"]
-    assert not proxied.dispatcher._links
+    proxied.send(encode_request(HEARTBEAT, 4, 1, "app"))
+    assert proxied.connects == 2, "what comes at the place of that connection has an upstream of its own"
 
 
 # -- SASL --------------------------------------------------------------------------------------------------------------

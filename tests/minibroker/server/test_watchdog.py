@@ -28,7 +28,7 @@ def test_says_when_the_loop_was_held_up(caplog: pytest.LogCaptureFixture, monkey
     watching = LoopWatchdog(loop, 200)  # type: ignore[arg-type]
     watching.start()
     for late, of_its_own in ((190, 0.19), (230, 0.215), (300, 0.1)):
-        loop._now_ms += 20 + late
+        loop.stand_still(20 + late)
         worked[0] += of_its_own
         loop.advance(0)
     assert (watching.late, watching.worst_ms) == (2, pytest.approx(215))

@@ -99,9 +99,11 @@ def test_one_exchange_may_be_larger_and_what_is_written_waits_no_longer(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
 def test_a_full_disk_is_one_line_and_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    before = set(threading.enumerate())
     file = TraceFile("/dev/full")
+    (thread,) = set(threading.enumerate()) - before
     add(file, Exchange(1))
-    file._thread.join()  # it has ended
+    thread.join()
     add(file, Exchange(2))
     file.close()
     assert [record.getMessage() for record in caplog.records] == [

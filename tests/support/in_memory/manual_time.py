@@ -40,6 +40,10 @@ class ManualTimers:
         self._queue = [(due + delta_ms, number, timer) for due, number, timer in self._queue]
         self._now_ms += delta_ms
 
+    def stand_still(self, delta_ms: float) -> None:
+        """Time goes by in which nothing runs; timers that were due in it are late."""
+        self._now_ms += delta_ms
+
     def advance(self, delta_ms: float) -> None:
         target = self._now_ms + delta_ms
         while self._queue and self._queue[0][0] <= target:

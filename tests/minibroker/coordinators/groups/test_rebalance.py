@@ -7,7 +7,6 @@ from group_client import GroupClient
 from memory_cluster import refused_appends
 
 from minibroker.coordinators.groups.classic.states import GroupState
-from minibroker.handlers import groups
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
@@ -101,12 +100,11 @@ def test_members_that_do_not_rejoin_are_left_behind(client: GroupClient) -> None
     assert list(client.classic().members) == [first]
 
 
-def test_an_error_of_a_later_part_of_those_that_leave_is_told(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(groups, "_MEMBERS_AT_ONCE", 1)
+def test_an_error_of_a_later_part_of_those_that_leave_is_told(client: GroupClient) -> None:
+    """Of more members than leave in one turn of the loop."""
     first, second = pair(client)
-    members = [m.LeaveGroupRequest.MemberIdentity(member_id=member) for member in (first, second)]
+    names = [first, *(f"unknown {number}" for number in range(1000)), second]
+    members = [m.LeaveGroupRequest.MemberIdentity(member_id=member) for member in names]
     answer = client.send(m.LeaveGroupRequest(group_id="g", members=members), 5)
     assert not answer.done
     client.broker.coordinators.groups.resigned(client.broker.coordinators.groups.partition_for("g"))
