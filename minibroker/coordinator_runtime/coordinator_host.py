@@ -318,7 +318,8 @@ class CoordinatorHost(Generic[S]):
             return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR)
         if not self._replay_on_append:
             self._replay(hosted, result, base_offset)
-        self.effects.add(hosted.shard, result.effects)
+        if result.effects:
+            self.effects.add(hosted.shard, result.effects)
         return resolved(result.response)
 
     def _give_up(self, hosted: _Hosted[S], result: CoordinatorResult[R], code: ErrorCode) -> Deferred[R]:

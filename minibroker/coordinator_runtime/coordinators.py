@@ -6,6 +6,7 @@ The broker notifies them of leader changes, new settings and deleted topics.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from minibroker.coordinator_runtime.marker_append import append_marker
@@ -30,6 +31,10 @@ class Coordinators:
         self._started = False
         self._verifier: TransactionVerifier | None = None
         self._made: dict[str, Coordinator] = {}
+        #: (marker, partition) → Deferred: end a producer's transaction in a partition that this broker leads.
+        self.append_marker: Callable[[Marker, TopicPartition], Deferred[None]] = partial(
+            append_marker, broker, lambda: self.groups
+        )
 
     @property
     def transactions(self) -> TransactionService:
@@ -114,10 +119,6 @@ class Coordinators:
     def topic_deleted(self, name: str) -> None:
         for coordinator in self._made.values():
             coordinator.topic_deleted(name)
-
-    def append_marker(self, marker: Marker, target: TopicPartition) -> Deferred[None]:
-        """End a producer's transaction in a partition that this broker leads; see `marker_append.append_marker`."""
-        return append_marker(self._broker, lambda: self.groups, marker, target)
 
 
 _LATER: Final[dict[str, Callable[[Coordinators], Coordinator]]] = {

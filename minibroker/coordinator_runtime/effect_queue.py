@@ -49,7 +49,8 @@ class EffectQueue(Generic[S]):
                 self._held.append((shard, effect))
             else:
                 self._due.append((shard, effect))
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
 
     def hold(self, wanted: Callable[[Effect], bool] = lambda _: True) -> None:
         """From now on hold back every effect for which `wanted` is true; those held before stay held."""
@@ -66,7 +67,8 @@ class EffectQueue(Generic[S]):
             (released if wanted is None or wanted(held[1]) else staying).append(held)
         self._held = staying
         self._due.extend(released)
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
         return [effect for _, effect in released]
 
     def perform_due(self) -> None:
@@ -80,7 +82,7 @@ class EffectQueue(Generic[S]):
         self._held = [held for held in self._held if held[0] is not shard]
 
     def _schedule(self) -> None:
-        if self._due and not self._scheduled:
+        if self._due:
             self._scheduled = True
             if self.at_once:
                 self._run()

@@ -111,7 +111,7 @@ class MarkerSender:
         self._append = append
         self._on_written = written
         self._drop_without_leader = drop_without_leader
-        self.on_sending: Callable[[EndedTransaction, Iterable[TopicPartition]], None] = lambda job, partitions: None
+        self.on_sending: Callable[[EndedTransaction, Iterable[TopicPartition]], None] | None = None
         self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
         self._active: dict[str, EndedTransaction] = {}
         self._closed = False
@@ -152,7 +152,8 @@ class MarkerSender:
         now, later = partitions[:_AT_ONCE], partitions[_AT_ONCE:]
         if later:
             self._timers.call_later(0, lambda: self._send(job, later))
-        self.on_sending(job, now)
+        if self.on_sending is not None:
+            self.on_sending(job, now)
         by_leader: dict[int, list[TopicPartition]] = {}
         retry: list[TopicPartition] = []
         for partition in now:

@@ -24,7 +24,7 @@ loads = []
 load = ExtensionFileLoader.exec_module
 ExtensionFileLoader.exec_module = lambda loader, module: loads.append(module.__name__) or load(loader, module)
 assert batch.crc32c(b"123456789") == taken_before(b"123456789") == taken_before(b"123456789") == 0xE3069283
-assert [name for name in loads if "crc32c" in name] == ["crc32c._crc32c"], loads
+assert sum("crc32c" in name for name in loads) == 1, loads
 assert batch.crc32c is not taken_before
 assert "importlib.metadata" not in sys.modules
 """
