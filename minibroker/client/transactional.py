@@ -145,24 +145,19 @@ class TransactionalClient(ReadingClient):
 
     def committed(self, group: str, topic: str, partition: int) -> tuple[int, str] | None:
         """The committed offset and its metadata once no transaction can change it; None when there is none."""
-        kind = m.OffsetFetchRequest
-        entry = kind.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
-        request = kind(group_id=group, topics=[entry], require_stable=True)
-
-        def ask() -> tuple[int, str] | None:
-            _, address = self.coordinator(group, GROUP_KEY)
-            answer = self.ask(address, request, m.OffsetFetchResponse, 7)
-            require(answer.error_code, f"group {group}")
-            committed = answer.topics[0].partitions[0]
-            require(committed.error_code, f"offset of group {group} for {topic}-{partition}")
-            return (committed.committed_offset, committed.metadata or "") if committed.committed_offset >= 0 else None
-
-        return self.patiently(ask)
+        entry = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+        offset, metadata = self._committed(group, [entry])[topic, partition]
+        return (offset, metadata) if offset >= 0 else None
 
     def all_committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
         """(topic, partition) → the committed offset and its metadata, of all that the group has. One that is committed
         for the first time may be missing until its transaction has ended."""
-        request = m.OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+        return self._committed(group, None)
+
+    def _committed(
+        self, group: str, topics: list[m.OffsetFetchRequest.OffsetFetchRequestTopic] | None
+    ) -> dict[tuple[str, int], tuple[int, str]]:
+        request = m.OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
 
         def ask() -> dict[tuple[str, int], tuple[int, str]]:
             _, address = self.coordinator(group, GROUP_KEY)

@@ -13,18 +13,24 @@ import threading
 from typing import Any
 
 from minibroker.config.settings import environment_config, parse_assignment
-from minibroker.config.types import ConfigError, configured_address
-from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from minibroker.config.types import configured_address
+from minibroker.exit_codes import EXIT_FAILED, EXIT_OK
 from minibroker.kernel import logs
-from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
 from minibroker.output import say
 from minibroker.releases.chain import RELEASES
 from minibroker.server.full_collections import FullCollections
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
-from minibroker.server.serving import add_life, add_token_file, control_address, control_token, say_control, watch_stdin
-from minibroker.server.signals import StopSignals
+from minibroker.server.serving import (
+    add_life,
+    add_token_file,
+    control_address,
+    control_token,
+    run_service,
+    running,
+    say_control,
+)
 
 log = get_logger(__name__)
 
@@ -89,30 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     invalid configuration."""
     gc.disable()  # until it serves, see _settled
     try:
-        return _run(arguments)
+        from minibroker.server.service import Service
+
+        return run_service(arguments, lambda: Service(_options(arguments)), _serve)
     finally:
         gc.enable()
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    from minibroker.server.service import Service, StartError
-
-    logs.configure(arguments.log_level, arguments.log_format)
-    try:
-        service = Service(_options(arguments))
-    except ConfigError as error:
-        return fail(error, EXIT_USAGE)
-    loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
-    asyncio.set_event_loop(loop)
-    try:
-        return loop.run_until_complete(_serve(service, arguments))
-    except ConfigError as error:
-        return fail(error, EXIT_USAGE)
-    except StartError as error:
-        return fail(error, EXIT_FAILED)
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -146,31 +133,18 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    signals = StopSignals(loop, stopping.set)
-    # Before anything is opened: a signal during a long recovery must not leave it half done.
-    signals.install()
-    try:
-        await service.start()
+    async with running(service, arguments) as stopping:
+        _say_where(service, arguments)
+        loop = asyncio.get_running_loop()
+        collections = _settled(loop)
+        loading = loop.call_later(LOAD_AHEAD_SECONDS, _load_ahead)
+        service.cluster.on_failure = stopping.set
         try:
-            if arguments.until_stdin_closes:
-                watch_stdin(loop, stopping)
-            _say_where(service, arguments)
-            collections = _settled(loop)
-            loading = loop.call_later(LOAD_AHEAD_SECONDS, _load_ahead)
-            service.cluster.on_failure = stopping.set
-            try:
-                await stopping.wait()
-            finally:
-                loading.cancel()
-                collections.stop()
-            failure = service.cluster.failure
-            log.info("stopping")
+            await stopping.wait()
         finally:
-            await service.stop()
-    finally:
-        signals.remove()
+            loading.cancel()
+            collections.stop()
+        failure = service.cluster.failure
     return EXIT_OK if failure is None else fail(f"the metadata journal failed: {failure.message}", EXIT_FAILED)
 
 

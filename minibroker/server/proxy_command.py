@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from typing import Any
 
 from minibroker.client.connection import servers
 from minibroker.client.security import add_command_config
 from minibroker.config.settings import parse_assignment
-from minibroker.config.types import ConfigError
-from minibroker.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from minibroker.kernel import logs
+from minibroker.exit_codes import EXIT_OK
 from minibroker.kernel.arguments import local_path
-from minibroker.kernel.asyncio_runtime import new_event_loop
-from minibroker.kernel.logs import get_logger
-from minibroker.kernel.words import fail
 from minibroker.output import say
 from minibroker.proxy.options import DEFAULT_HOST, ProxyOptions, parse_node_ports, proxy_options
-from minibroker.server.serving import add_life, add_token_file, control_address, control_token, say_control, watch_stdin
-from minibroker.server.signals import StopSignals
-
-log = get_logger(__name__)
+from minibroker.server.serving import (
+    add_life,
+    add_token_file,
+    control_address,
+    control_token,
+    run_service,
+    running,
+    say_control,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,22 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal arrives. Exit status: 0 after a clean end, 1 if the proxy could not start, 2 for options
     that make no sense."""
     from minibroker.server.proxy_service import ProxyService
-    from minibroker.server.service import StartError
 
-    logs.configure(arguments.log_level, arguments.log_format)
-    try:
-        service = ProxyService(_options(arguments))
-    except ConfigError as error:
-        return fail(error, EXIT_USAGE)
-    loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
-    asyncio.set_event_loop(loop)
-    try:
-        return loop.run_until_complete(_serve(service, arguments))
-    except StartError as error:
-        return fail(error, EXIT_FAILED)
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+    return run_service(arguments, lambda: ProxyService(_options(arguments)), _serve)
 
 
 def _options(arguments: argparse.Namespace) -> ProxyOptions:
@@ -128,22 +113,9 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    signals = StopSignals(loop, stopping.set)
-    signals.install()
-    try:
-        await service.start()
-        try:
-            if arguments.until_stdin_closes:
-                watch_stdin(loop, stopping)
-            say(f"bootstrap.servers={service.bootstrap_servers}")
-            say_control(service)
-            sys.stdout.flush()
-            await stopping.wait()
-            log.info("stopping")
-        finally:
-            await service.stop()
-    finally:
-        signals.remove()
+    async with running(service, arguments) as stopping:
+        say(f"bootstrap.servers={service.bootstrap_servers}")
+        say_control(service)
+        sys.stdout.flush()
+        await stopping.wait()
     return EXIT_OK

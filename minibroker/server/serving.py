@@ -1,4 +1,4 @@
-"""What `minibroker serve` and `minibroker proxy` share: options of control API and log, and what ends them."""
+"""What `minibroker serve` and `minibroker proxy` share: options of control API and log, the loop, what ends them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from minibroker.config.types import ConfigError
 from minibroker.control import TOKEN_VARIABLE
+from minibroker.exit_codes import EXIT_FAILED, EXIT_USAGE
 from minibroker.kernel import logs
 from minibroker.kernel.addresses import Address
+from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.words import fail
 from minibroker.output import say
+from minibroker.server.signals import StopSignals
+
+log = get_logger(__name__)
 
 
 def add_token_file(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +77,57 @@ def say_control(service: Any) -> None:
     say(f"control={host}:{port}")
     if control.page is not None:
         say(f"page={control.page_url}")
+
+
+def run_service(
+    arguments: argparse.Namespace,
+    make: Callable[[], Any],
+    serve: Callable[[Any, argparse.Namespace], Coroutine[Any, Any, int]],
+) -> int:
+    """Run `serve` on a new event loop, with the service that `make` returns.
+
+    Exit status: that of `serve`, 1 if the service could not start, 2 for an invalid configuration.
+    """
+    from minibroker.server.service import StartError
+
+    logs.configure(arguments.log_level, arguments.log_format)
+    try:
+        service = make()
+    except ConfigError as error:
+        return fail(error, EXIT_USAGE)
+    loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(serve(service, arguments))
+    except ConfigError as error:
+        return fail(error, EXIT_USAGE)
+    except StartError as error:
+        return fail(error, EXIT_FAILED)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+@asynccontextmanager
+async def running(service: Any, arguments: argparse.Namespace) -> AsyncIterator[asyncio.Event]:
+    """Start a service, and stop it at the end. The event is set once the program should end: by a signal, or at the end
+    of standard input with ``--until-stdin-closes``."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    signals = StopSignals(loop, stopping.set)
+    # Before anything is opened: a signal during a long recovery must not leave it half done.
+    signals.install()
+    try:
+        await service.start()
+        try:
+            if arguments.until_stdin_closes:
+                watch_stdin(loop, stopping)
+            yield stopping
+            log.info("stopping")
+        finally:
+            await service.stop()
+    finally:
+        signals.remove()
 
 
 def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

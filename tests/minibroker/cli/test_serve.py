@@ -21,7 +21,7 @@ from command_process import run_command, start_command
 
 from minibroker import Minibroker
 from minibroker.cli import main
-from minibroker.server import command
+from minibroker.server import command, serving
 from minibroker_protocol.messages import (
     FetchRequest,
     MetadataRequest,
@@ -219,7 +219,7 @@ async def test_a_stdin_that_cannot_be_read_has_closed(monkeypatch: pytest.Monkey
         raise OSError(errno.EBADF, "bad file descriptor")
 
     monkeypatch.setattr(command.os, "read", broken)
-    command.watch_stdin(asyncio.get_running_loop(), stopping)
+    serving.watch_stdin(asyncio.get_running_loop(), stopping)
     await asyncio.wait_for(stopping.wait(), 60)
 
 
