@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Channel(Protocol):
-    """The connection itself, for what is not the response to a request."""
+    """The connection, for writes that are not the response to a request."""
 
     def push(self, buffers: list[Buffer]) -> None:
         """Write now, also while a request is served."""

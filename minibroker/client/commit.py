@@ -121,7 +121,7 @@ def _data(
 
 
 def commit(client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int, state: str) -> str:
-    """Commit what is in `state` as its producer would, and wait for its markers; the coordinator's state then.
+    """Commit a transaction as its producer would, wait for its markers, and return its state.
 
     Where transaction.version is 2 the epoch goes up (KIP-890): what the producer may still send is refused. Raises
     ApiError when the coordinator refuses.

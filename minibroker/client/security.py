@@ -184,7 +184,7 @@ class _Login:
 def scram(username: str, password: str, mechanism: str, send: Callable[[bytes], bytes]) -> None:
     """RFC 5802; `send` takes a message and returns the answer.
 
-    Raises LoginFailed, also when the broker does not know the password itself.
+    Raises LoginFailed, also if the broker cannot prove that it knows the password.
     """
     try:
         from scramp import ScramClient, ScramException

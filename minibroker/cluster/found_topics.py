@@ -153,7 +153,7 @@ class _Placement:
         return PartitionImage(index, tuple(nodes), tuple(in_sync), in_sync[0], self._epoch)
 
     def _makers(self, known: KraftPartition | None) -> list[int]:
-        """The brokers that make the partition new and empty, as Kafka does where its directory is missing."""
+        """The brokers that create the partition empty, as Kafka does where its directory is missing."""
         if known is None:
             return list(self._directories)[:1] if self._own else []
         ids = ((node, decode_id(directory.directory_id)) for node, directory in self._directories.items())

@@ -110,7 +110,7 @@ class Settings:
         self._check_together()
 
     def get_int(self, name: str) -> int:
-        """The value of an INT, SHORT or LONG key that has one. KeyError for a name that is not in the registry."""
+        """The value of an INT, SHORT or LONG key that has one. Raises KeyError for a name that the registry lacks."""
         return cast("int", self._values[name])
 
     def get_boolean(self, name: str) -> bool:
@@ -290,7 +290,7 @@ class Settings:
         return entry._replace(value=key.format(self.topic_value(key.name, overrides)))
 
     def synonyms_of(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Kafka's order: every layer from the top with the finer name first, then the defaults; from `name` on."""
+        """Kafka's order: every layer from the top with the finer name first, then the defaults."""
         known = BROKER_KEYS if name in BROKER_KEYS else _unused()
         names = (name, *known[name].synonyms)
         layers = [*self._layers, (ConfigSource.DEFAULT_CONFIG, {n: known[n].default for n in names})]

@@ -53,7 +53,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A release with all that it has.
+    """A release with everything that it inherits filled in.
 
     apis: name → highest version.
     features: name → its levels.

@@ -36,7 +36,7 @@ APIS: dict[int, dict[str, Any]] = {}
 
 
 class Message(Versioned, base=True):
-    """What has versions and bytes of its own. Declare with ``versions="0-5"``, ``flexible="3+"``."""
+    """A versioned unit of the wire format. Declare with ``versions="0-5"``, ``flexible="3+"``."""
 
     __decoders__: ClassVar[dict[int, Decoder]]
     __encoders__: ClassVar[dict[int, Encoder]]

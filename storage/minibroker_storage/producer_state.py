@@ -16,8 +16,8 @@ gives the same state, which is how a follower and a recovery have it. In memory 
 (KIP-890): proof that the transaction coordinator was asked about this partition after the last marker.
 
 What can go wrong: a producer is forgotten (it is idle for producer.id.expiration.ms by the *timestamps of its batches*,
-its records were deleted, a restart found no snapshot), and its next batch is the first of an unknown one; a marker that
-arrives late ends a transaction that it is not about, unless the epoch says so (transaction.version 2); a clean restart
+its records were deleted, a restart found no snapshot), and its next batch counts as that of a new producer; a late
+marker ends the next transaction, unless its epoch shows that it is older (transaction.version 2); a clean restart
 keeps one batch of five. `ProducerRules` has what differs between releases and the KIPs.
 """
 

@@ -1,4 +1,4 @@
-"""Rebalances and removals of members on request of a test. Members learn of them as of any other."""
+"""Rebalances and removals of members on request of a test. Members learn of them as of any other change."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class _Wanted:
 
 
 class Expressions:
-    """Decides when a group's expressions are matched, and does it.
+    """Decides when to match a group's regular expressions with the topics, and matches them.
 
-    find: the group as it is by then.
+    find: looks the group up again, as it may have changed in the meantime.
     """
 
     def __init__(self, env: Environment, find: Callable[[str], ConsumerGroup | None]) -> None:
