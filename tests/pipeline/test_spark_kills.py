@@ -105,8 +105,9 @@ class Job:
         self.start()
 
     def start(self) -> None:
-        # What a killed driver leaves in its temporary directory goes with the test's.
+        # What a killed Spark leaves in its temporary directories goes with the test's; Java does not look at TMPDIR.
         environment = {**os.environ, "TMPDIR": str(self._directory)}
+        environment["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={self._directory}"
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         environment.pop("SPARK_HOME", None)
         with (self._directory / "log").open("ab") as log:
