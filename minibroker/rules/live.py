@@ -137,7 +137,7 @@ class LiveJudge:
             known.ended = [txn for txn in known.ended if txn.marker_offset >= start]
         rows = rows._replace(spans=tuple(known.spans), faults=faults)
         verdict = judge_log(rows, as_of_ms=now_ms, state=known.state)
-        known.opened = [txn for txn in verdict.transactions if txn.marker_offset < 0]
+        known.opened = [txn for txn in verdict.transactions if not txn.outcome]
         ended = [txn for txn in verdict.transactions if txn.marker_offset >= 0]
         known.ended += ended
         if ended and known.first_marker_ms < 0:

@@ -340,6 +340,7 @@ class _LogJudge:
         )
         notice = finding_at("torn-transaction", opened, reason, last_offset=known.last[0], severity=NOTICE)
         self._findings.append(notice)
+        self._unended(known, opened, r.LOST)
         known.txn, known.last = None, (r.NONE, r.NONE)
 
     def _transactional(self, run: r.Run, known: Producer) -> None:
@@ -424,15 +425,16 @@ class _LogJudge:
             self._compare_aborted(marker, first, known.marked_at)
 
     def _open_transactions(self, end: int) -> None:
-        for producer_id, known in self._producers.items():
-            opened = known.txn
-            if opened is None or self._lost_its_end(known, opened, end):
-                continue
-            last, timestamp = known.last
-            # A client writes what time it likes; a broker wrote the marker before.
-            began = max(opened.first_timestamp, known.marked_ms)
-            data = opened.file, producer_id, opened.producer_epoch, opened.first_offset, last
-            self._transactions.append(r.Transaction(self._log, *data, r.NONE, r.NONE, "", r.NONE, began, timestamp))
+        for known in self._producers.values():
+            if known.txn is not None and not self._lost_its_end(known, known.txn, end):
+                self._unended(known, known.txn)
+
+    def _unended(self, known: Producer, opened: r.Run, outcome: str = "") -> None:
+        last, timestamp = known.last
+        # A client writes what time it likes; a broker wrote the marker before.
+        began = max(opened.first_timestamp, known.marked_ms)
+        data = opened.file, opened.producer_id, opened.producer_epoch, opened.first_offset, last
+        self._transactions.append(r.Transaction(self._log, *data, r.NONE, r.NONE, outcome, r.NONE, began, timestamp))
 
     # -- index of aborted transactions -------------------------------------------------------------------------------
 

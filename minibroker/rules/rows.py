@@ -19,6 +19,8 @@ EVERYTHING = 1 << 62
 
 COMMIT = "COMMIT"
 ABORT = "ABORT"
+LOST = "LOST"
+"""Outcome of a transaction whose marker a replica missed, of which its log has told."""
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -249,7 +251,7 @@ class Snapshot(NamedTuple):
 
 class Transaction(NamedTuple):
     """A transaction as one partition shows it. Without data first and last offset are -1, without a marker
-    `marker_offset` is and `outcome` is empty."""
+    `marker_offset` is and `outcome` is empty or LOST."""
 
     log: Log
     file: str

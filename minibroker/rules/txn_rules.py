@@ -294,7 +294,7 @@ class _TxnJudge:
             transactions = sorted(by_place.get(place, ()), key=_end)
             torn = self._compare(place, transactions)
             for txn in transactions:
-                if txn.marker_offset < 0 and not torn:
+                if not txn.outcome and not torn:
                     self._open(txn)
             self._last_word(transactions)
 
@@ -783,7 +783,7 @@ def opened_by(decision: Decision, transactions: Iterable[r.Transaction]) -> list
             return decision.number != 0 and txn.start_timestamp <= decision.timestamp
         return txn.producer_epoch == decision.producer_epoch - 1
 
-    return [txn for txn in transactions if txn.marker_offset < 0 and ended(txn)]
+    return [txn for txn in transactions if not txn.outcome and ended(txn)]
 
 
 def _began_before(decision: Decision, transactions: Iterable[r.Transaction]) -> bool:

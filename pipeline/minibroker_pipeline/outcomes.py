@@ -42,6 +42,6 @@ def outcomes_of(transactions: Iterable[Transaction], topics: Iterable[str] | Non
     for txn in transactions:
         if (chosen is None or txn.log.topic in chosen) and txn.first_offset >= 0 and txn.outcome != COMMIT:
             undone[txn.log, txn.producer_id].append((txn.first_offset, txn.last_offset))
-            if txn.marker_offset < 0:
+            if not txn.outcome:
                 unended[txn.log, txn.producer_id] = txn.first_offset
     return Outcomes({place: sorted(spans) for place, spans in undone.items()}, unended)

@@ -9,6 +9,7 @@ from planting import Planted, changed, write_files
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
+from minibroker.rules.rows import NONE
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 
 
@@ -74,6 +75,16 @@ def test_only_what_the_group_consumed_counts(tmp_path: Path) -> None:
     lost = json.loads((tmp_path / "s.json").read_text())["findings"]["lineage-lost"]
     assert 0 < lost <= 60
     assert main([*arguments, "--group", "nobody"]) == 2  # it says so, and judges nothing
+
+
+def test_records_whose_marker_a_replica_missed_are_not_committed(tmp_path: Path) -> None:
+    """Its leader's cleaner took them as aborted; the producer wrote them again."""
+    others = [changed(data(b"o", base=base, txn=False), producer_id=NONE) for base in (1, 2)]
+    outputs = [data(b"a"), *others, data(b"a", base=9, epoch=2), marker(10, 3, commit=True)]
+    path = directory(tmp_path, [], outputs)
+    assert main(["audit", path, "--compacted", "out", "--content", "--json", str(tmp_path / "s.json")]) == 0
+    shown = json.loads((tmp_path / "s.json").read_text())["shown"]
+    assert [(one["rule"], one["first_offset"]) for one in shown] == [("torn-transaction", 0)]
 
 
 def test_equal_records_of_one_epoch_are_no_repetition(tmp_path: Path) -> None:
