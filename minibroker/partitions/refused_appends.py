@@ -5,8 +5,6 @@ A full disk, or too few replicas, refuses every request of a client that sends i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.line_limit import LineLimit
 from minibroker.kernel.logs import get_logger
@@ -19,18 +17,15 @@ class RefusedAppends:
     """Those of one broker.
 
     log_dir: its data directory, which lines about the disk name.
-    on_refused: called with each of them, for the simulation.
     """
 
     def __init__(self, timers: Timers, log_dir: str) -> None:
         self._timers = timers
         self._log_dir = log_dir
         self._limits: dict[ErrorCode, LineLimit] = {}
-        self.on_refused: Callable[[object, ApiError], None] = lambda partition, error: None
 
     def say(self, partition: object, error: ApiError) -> None:
         """The log of `partition` has refused an append with `error`."""
-        self.on_refused(partition, error)
         of_the_disk = error.code == ErrorCode.KAFKA_STORAGE_ERROR
         limit = self._limits.get(error.code)
         if limit is None:

@@ -197,13 +197,13 @@ def refused(state: r.TxnState, following: r.TxnState | None) -> bool:
     """Whether a decision was appended and refused, as it was not replicated in time: no marker was sent, and the
     coordinator went on from the open transaction (TransactionStateManager.appendTransactionToLog). Its producer asked
     again, or it was ended at the next epoch because it timed out or a new instance came. From transaction.version 2 on
-    every end bumps the epoch, so that all of these have the same."""
+    every end bumps the epoch, so that all of these have the same, and the transaction may go on below it."""
+    if following is None or state.state not in _PREPARED:
+        return False
+    bumps = {"Ongoing": (-1,)} | dict.fromkeys(_PREPARED, (0, 1))
     return (
-        following is not None
-        and state.state in _PREPARED
-        and following.state in _PREPARED
+        following.producer_epoch - state.producer_epoch in bumps.get(following.state, ())
         and following.producer_id == state.producer_id
-        and following.producer_epoch in (state.producer_epoch, state.producer_epoch + 1)
         and following.start_timestamp == state.start_timestamp
     )
 

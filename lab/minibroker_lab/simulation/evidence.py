@@ -53,15 +53,14 @@ class Evidence:
     sent a late TxnOffsetCommit to the one that it reached. led: when a partition got a leader, or a new life of it.
     unclean: where a replica became leader that was not eligible. powerless: machines that lost power; uncut: with a
     truncated log that was not synced since; forgotten: with a log that lacks writes whose sync had failed, though the
-    system had them. given_up: partitions of the transaction log in which an append stayed that was not replicated in
-    time. own_records: node and partition, where a follower had a record of its own
-    just below its leader's log start and went on from there. early: transactional id -> when a coordinator took up a
-    request of it while what it had loaded was not committed; early_producers, early_transactions: what such requests
-    were about. hung: at the end, partition -> producers whose transaction is open there. deleted: node and partition
-    -> producers whose records had been deleted when all brokers stopped in the end, so that nothing was left to
-    rebuild them from. found_again: those that a truncation or a start had made it forget then, and that have records
-    below the log start in its files; cut_inside: where its log ended then, and where the last batch did that a
-    truncation had left. facts: message of a refusal -> what was true then.
+    system had them. own_records: node and partition, where a follower had a record of its own just below its leader's
+    log start and went on from there. early: transactional id -> when a coordinator took up a request of it while what
+    it had loaded was not committed; early_producers, early_transactions: what such requests were about. hung: at the
+    end, partition -> producers whose transaction is open there. deleted: node and partition -> producers whose records
+    had been deleted when all brokers stopped in the end, so that nothing was left to rebuild them from. found_again:
+    those that a truncation or a start had made it forget then, and that have records below the log start in its files;
+    cut_inside: where its log ended then, and where the last batch did that a truncation had left. facts: message of a
+    refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -73,7 +72,6 @@ class Evidence:
     rewound: set[Hashable] = field(default_factory=set)
     uncut: set[tuple[int, TopicPartition]] = field(default_factory=set)
     forgotten: set[tuple[int, TopicPartition]] = field(default_factory=set)
-    given_up: set[int] = field(default_factory=set)
     own_records: set[tuple[int, TopicPartition]] = field(default_factory=set)
     unclean: set[TopicPartition] = field(default_factory=set)
     powerless: set[int] = field(default_factory=set)

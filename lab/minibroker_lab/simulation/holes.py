@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.hashing import partition_for
 from minibroker.rules.rows import CONSUMER_OFFSETS, Finding
 from minibroker_lab.simulation.evidence import Fact, Identity, TopicPartition
 from minibroker_lab.simulation.history import Record
@@ -215,15 +214,6 @@ def _at_reload(
     return int(match[1]) in known.get(replica, ())
 
 
-def _given_up(finding: Finding, world: World) -> bool:
-    """In the transaction log, and in the partitions of a transaction that such a record ended for who reads the log."""
-    given_up = world.history.evidence.given_up
-    if finding.rule == "txn-state":
-        return finding.log.partition in given_up
-    index = partition_for(finding.transactional_id, world.plan.transaction_partitions)
-    return finding.rule == "torn-transaction" and bool(finding.transactional_id) and index in given_up
-
-
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
 
 
@@ -307,7 +297,7 @@ _EXPLAIN: tuple[Callable[[Finding, World], bool], ...] = (
     _late_end, _late_marker, _late_init, _late_join, _late_offsets, _forgotten_epoch, _dropped_marker, _early,
     _no_producer_id, _unclean, _left_behind, _verification_of_late_copy, _began_anywhere, _overrun_window,
     _forgotten_window, _forgotten_with_records, _found_again, _undone_truncation, _forgotten_sync, _own_records,
-    _torn_snapshot, _given_up,
+    _torn_snapshot,
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
-from minibroker.partitions.partition import Partition
 from minibroker.requests.dispatch import Dispatcher
 from minibroker.rules.rows import Finding
 from minibroker.trace.tap import RequestTap
@@ -43,7 +42,7 @@ from minibroker_lab.simulation.reload import (
 )
 from minibroker_lab.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker_protocol.dsl import Request
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -280,13 +279,6 @@ class World:
             broker.coordinators.groups.effects.at_once = not self.plan.turns
             broker.coordinators.transactions.markers.on_dropped = self._dropped
             broker.coordinators.transactions.markers.on_sending = partial(self._ending, broker)
-            broker.refused_appends.on_refused = self._append_refused
-
-    def _append_refused(self, partition: object, error: ApiError) -> None:
-        """An append of a coordinator that was not replicated in time has an error for an answer, and stays."""
-        late = error.code == ErrorCode.REQUEST_TIMED_OUT
-        if late and isinstance(partition, Partition) and partition.topic == TRANSACTION_STATE_TOPIC:
-            self.history.evidence.given_up.add(partition.index)
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, it has no leader")

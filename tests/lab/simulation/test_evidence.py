@@ -414,26 +414,6 @@ def test_an_instance_of_before_that_asks_with_its_epoch_is_noted(semantics: str,
     assert bool(late) == noted
 
 
-def test_an_append_of_a_coordinator_that_is_given_up_is_noted() -> None:
-    world = calm_world()
-    client = producer(world)
-    finish(world, client.init())
-    broker = world.brokers()[1]
-    state = broker.partition(TRANSACTION_STATE_TOPIC, 0)
-    broker.refused_appends.say(state, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS))  # nothing was appended
-    broker.refused_appends.say(broker.partition(*PLACE), ApiError(ErrorCode.REQUEST_TIMED_OUT))
-    assert world.history.evidence.given_up == set()
-    broker.refused_appends.say(state, ApiError(ErrorCode.REQUEST_TIMED_OUT))
-    assert world.history.evidence.given_up == {0}
-    torn = finding("torn-transaction", Log("", *PLACE), "x", transactional_id="x0")
-    for claim in (torn, finding("txn-state", Log("", TRANSACTION_STATE_TOPIC, 0), "x")):
-        hole = explained(claim, world)
-        assert hole is not None
-        assert hole.name == "append that was given up stays"
-    assert explained(finding("torn-transaction", Log("", *PLACE), "x"), world) is None
-    assert explained(finding("txn-state", Log("", TRANSACTION_STATE_TOPIC, 1), "x"), world) is None
-
-
 def cut_off_leader() -> tuple[World, int, int]:
     """The first of three brokers to lead is cut off, and has a record of its own at offset 1; and the next leader."""
     world = calm_world(brokers=3, replicas=3)

@@ -336,6 +336,24 @@ def test_a_decision_that_was_not_replicated_in_time_and_taken_again_at_its_epoch
     assert all(found.severity == NOTICE for found in judge_states(states))
 
 
+def test_a_transaction_that_goes_on_after_an_abort_that_was_not_replicated_in_time() -> None:
+    """From transaction.version 2 on a timeout bumps no epoch before its abort is replicated (TransactionCoordinator,
+    Kafka 4.4.0), so that the client goes on: one marker, of its own end. With the epoch of the abort nobody can."""
+    names = ("Empty/3", "Ongoing/3", "PrepareAbort/4", "Ongoing/3", "PrepareCommit/4", "CompleteCommit/4")
+    states = []
+    for offset, (name, _, epoch) in enumerate(text.partition("/") for text in names):
+        places = (("t", 0),) if name not in ("Empty", "CompleteCommit") else ()
+        states.append(TxnState(STATES, offset, 0, "tx", 7, int(epoch), TIMEOUT, name, places, 10, 5_000 * offset))
+    marked = Transaction(DATA, "", 7, 3, 0, 0, 1, 4, COMMIT, 0, 5_000, 20_000)
+    assert closed(Story(states, [marked], 30_000), [marked], compacted=0, deleted=0) == []
+    (found,) = judge_states(states)
+    assert (found.rule, found.severity) == ("txn-state", NOTICE)
+    for wrong in (states[3]._replace(producer_epoch=4), states[3]._replace(start_timestamp=11)):
+        other = [*states[:3], wrong, *states[4:]]
+        assert [one.severity for one in judge_states(other)] == [ERROR]
+        assert closed(Story(other, [marked], 30_000), [marked], compacted=0, deleted=0)
+
+
 def of_a_replica_that_fell_behind(story: Story, low: int, high: int) -> list[str]:
     """Messages of a closed directory whose replica of the coordinator's log has the records before `low` and, as the
     leader's log was compacted meanwhile, those from `high` on; and of one that is followed, without the partition."""
