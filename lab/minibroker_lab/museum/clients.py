@@ -32,11 +32,14 @@ class ClientError(ValueError):
 class Library(NamedTuple):
     """package: its name in the registry of its kind.
     programs: files of museum/programs that do the steps of a plan with it, the one that is started in front.
+    beside: packages that a program needs too, each with its version; ``{platform}`` is what the library's version has
+        behind ``-``.
     """
 
     kind: str
     package: str
     programs: tuple[str, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 _GO = ("steps.go", "told.go")
@@ -58,6 +61,15 @@ LIBRARIES = {
     "rskafka": Library("cargo", "rskafka"),
     "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
     "kafka-streams": Library("maven", "org.apache.kafka:kafka-streams"),
+    "spring-kafka": Library("maven", "org.springframework.kafka:spring-kafka"),
+    "reactor-kafka": Library("maven", "io.projectreactor.kafka:reactor-kafka"),
+    "pekko-connectors-kafka": Library("maven", "org.apache.pekko:pekko-connectors-kafka_2.13"),
+    "connect-mirror": Library("maven", "org.apache.kafka:connect-mirror"),
+    "flink-connector-kafka": Library(
+        "maven",
+        "org.apache.flink:flink-connector-kafka",
+        beside=tuple((f"org.apache.flink:flink-{part}", "{platform}.0") for part in ("clients", "connector-base")),
+    ),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka", ("steps_platformatic.mjs", "steps.mjs")),
 }
 
@@ -85,7 +97,8 @@ def parse_client(text: str) -> tuple[str, str]:
 def installed(name: str, version: str) -> Path:
     """The folder with this version of a client, installed into ``minibroker/clients`` of the user's cache when it is
     asked for first. Raises ClientError."""
-    kind, package, _ = library(name)
+    own = library(name)
+    kind = own.kind
     tag = sys.implementation.cache_tag if kind == "pip" else kind
     try:
         kept = user_cache("clients") / f"{tag}-{name.replace('/', '+')}=={version}"
@@ -95,7 +108,7 @@ def installed(name: str, version: str) -> Path:
         try:
             with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as place:
                 new = Path(place, "env")
-                _INSTALL[kind](new, package, version)
+                _INSTALL[kind](new, own, version)
                 if not kept.exists():  # another process may have been quicker
                     new.rename(kept)
         except OSError as error:
@@ -126,35 +139,41 @@ def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[s
 # Installing. Each makes the folder `new`.
 
 
-def _pip(new: Path, package: str, version: str) -> None:
-    what = f"{package}=={version}"
+def _pip(new: Path, library: Library, version: str) -> None:
+    what = f"{library.package}=={version}"
     _run([sys.executable, "-m", "venv", str(new)], new.parent, what)
     pip = [str(new / _PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, "--retries", "1", "--only-binary", ":all:", what], new.parent, what)
 
 
-def _maven(new: Path, package: str, version: str) -> None:
-    group, _, artifact = package.partition(":")
+def _maven(new: Path, library: Library, version: str) -> None:
     new.mkdir()
-    wanted = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+    platform = version.partition("-")[2]
+    wanted = ""
+    for package, number in ((library.package, version), *library.beside):
+        group, _, artifact = package.partition(":")
+        wanted += f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        wanted += f"<version>{number.format(platform=platform)}</version></dependency>"
     pom = new / "pom.xml"
     pom.write_text(
         "<project><modelVersion>4.0.0</modelVersion><groupId>minibroker</groupId><artifactId>museum</artifactId>"
-        f"<version>1</version><dependencies><dependency>{wanted}</dependency></dependencies></project>"
+        f"<version>1</version><dependencies>{wanted}</dependencies></project>"
     )
     command = [_tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    _run([*command, f"-DoutputDirectory={new / 'libs'}"], new, f"{artifact} {version}")
+    _run([*command, f"-DoutputDirectory={new / 'libs'}"], new, f"{library.package} {version}")
 
 
-def _go(new: Path, package: str, version: str) -> None:
+def _go(new: Path, library: Library, version: str) -> None:
     new.mkdir()
+    package = library.package
     go = _tool("go")
     _run([go, "mod", "init", "museum"], new, package)
     _run([go, "get", f"{package}@v{version}"], new, f"{package} {version}")
 
 
-def _npm(new: Path, package: str, version: str) -> None:
+def _npm(new: Path, library: Library, version: str) -> None:
     new.mkdir()
+    package = library.package
     (new / "package.json").write_text("{}")
     quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     wanted = [f"{package}@{version}"]
@@ -163,8 +182,9 @@ def _npm(new: Path, package: str, version: str) -> None:
     _run([_tool("npm"), "install", *quiet, *wanted], new, f"{package} {version}")
 
 
-def _cargo(new: Path, package: str, version: str) -> None:
+def _cargo(new: Path, library: Library, version: str) -> None:
     """The library is compiled here, once."""
+    package = library.package
     (new / _MAIN).parent.mkdir(parents=True)
     (new / _MAIN).write_text("fn main() {}\n")
     (new / "Cargo.toml").write_text(
@@ -221,7 +241,7 @@ _MAIN, _TARGET = Path("src", "main.rs"), "target"
 _RUST_PROGRAM = "program.exe" if os.name == "nt" else "program"
 _NODE = "node.exe" if os.name == "nt" else "node"
 _PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
-_INSTALL: dict[str, Callable[[Path, str, str], None]] = {
+_INSTALL: dict[str, Callable[[Path, Library, str], None]] = {
     "pip": _pip,
     "maven": _maven,
     "go": _go,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
@@ -26,6 +27,7 @@ from minibroker_lab.museum.scoreboard.cells import HERE, KAFKA, Cell, as_markdow
 from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.frameworks import Framework, place, read_all
 from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
+from minibroker_protocol.records import Record, build_batch
 
 TOPICS = ("in-1", "out-1")
 COMMIT = {"number": 9, "api": "TxnOffsetCommit", "client_id": "app"}
@@ -104,6 +106,47 @@ def test_every_failure_has_a_script_for_each_request_that_the_program_sends() ->
     assert unlike == {"rebalance", "coordinator", "leader", "restart", "crash"}
 
 
+def test_a_transaction_times_out_by_the_timeout_of_its_program() -> None:
+    """Behind a proxy time is real, and repetitions of the request are held too."""
+    for timeout_ms, advanced in ((60_000, 75_000), (90_000, 105_000)):
+        (script,) = FAILURES["timeout"].scripts(SENT, timeout_ms)
+        assert (script.steps[0].advance_ms, script.steps[0].rule["times"]) == (advanced, 1)
+    (script,) = FAILURES["timeout"].scripts(SENT, real_time=True)
+    assert script.steps[0].rule["times"] == 30
+    assert FAILURES["answer-lost"].scripts(SENT, real_time=True)[0].steps[0].rule["times"] == 1
+
+
+def test_progress_by_the_output_is_what_a_read_committed_consumer_gets() -> None:
+    """Neither records of an aborted transaction nor second copies, nor those above an open transaction."""
+    topics = dict.fromkeys(TOPICS, feed.PARTITIONS)
+    with Minibroker(topics=topics) as broker, feed.Feed(broker.bootstrap_servers) as reader:
+        reader.write("in-1", range(8))
+
+        def write(name: str, *numbers: int, end: bool | None) -> None:
+            producer = reader.init_producer_id(name, 60_000)
+            records = [Record(0, 0, b"k%d" % number, b"") for number in numbers]
+            batch = build_batch(
+                records,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+            reader.produce(producer, "out-1", 0, bytes(batch))
+            if end is not None:
+                reader.end(producer, commit=end)
+
+        write("aborted", 1, 3, end=False)
+        assert reader.copied("out-1") == 0
+        write("committed", 0, 2, end=True)
+        write("again", 2, 4, end=True)
+        write("open", 5, end=None)
+        write("above", 7, end=True)
+        assert reader.copied("out-1") == 3
+        assert reader.passed("in-1", "out-1") == {0: 3, 1: 0}
+        assert reader.copied("out-2") == -1
+
+
 def test_requests_with_a_transactional_id_are_counted() -> None:
     def exchange(api: str, errors: Sequence[str] = (), **request: object) -> dict[str, Any]:
         return {"api": api, "errors": errors, "request": request}
@@ -138,7 +181,7 @@ class Program:
         self.portions.append(numbers)
         self.end += len(numbers)
 
-    def reached(self, group: str, topic: str) -> int:
+    def progress(self) -> int:
         self.committed = min(self.committed + 4, self.end)
         return self.committed
 
@@ -146,11 +189,11 @@ class Program:
 def test_a_program_gets_each_portion_once_the_one_before_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
     program: Any = Program(last=feed.RECORDS)
-    assert feed.follow(program, program, "g", "in") == ""
+    assert feed.follow(program, program, "in", program.progress) == ""
     assert [number for portion in program.portions for number in portion] == list(range(feed.RECORDS))
     assert program.committed == feed.RECORDS
     ended: Any = Program(last=1)
-    assert feed.follow(ended, ended, "g", "in") == "ended with 3"
+    assert feed.follow(ended, ended, "in", ended.progress) == "ended with 3"
 
 
 def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +201,7 @@ def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(feed.time, "monotonic", lambda: next(now))
     program: Any = Program(last=feed.RECORDS)
-    program.reached = lambda group, topic: 1
-    assert feed.follow(program, program, "g", "in").startswith(feed.STUCK)
+    assert feed.follow(program, program, "in", lambda: 1).startswith(feed.STUCK)
 
 
 def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
@@ -261,6 +303,10 @@ def test_what_only_another_cluster_showed_is_on_the_page() -> None:
         ('title = "A"\npromise = "B"\nlink = "C"\n', "a framework has words, or client, versions and a program"),
         ('titel = "A"\n', "unexpected keyword argument 'titel'"),
         ("title =\n", "Invalid value"),
+        (
+            'title = "A"\npromise = "B"\nlink = "C"\nwords = "D"\nprogress = "ouput"\n',
+            "progress is group or output, not 'ouput'",
+        ),
     ],
 )
 def test_a_framework_that_makes_no_sense_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -268,6 +314,15 @@ def test_a_framework_that_makes_no_sense_is_refused(tmp_path: Path, text: str, s
     (tmp_path / "mini" / "framework.toml").write_text(text)
     with pytest.raises(CaseError, match=said):
         read_all(tmp_path)
+
+
+def test_two_settings_of_a_framework_share_a_program(tmp_path: Path) -> None:
+    text = 'title = "A"\npromise = "B"\nlink = "C"\nclient = "mini"\nversions = ["1"]\n'
+    for name, more in (("first", ""), ("second", 'program = "first"\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "framework.toml").write_text(text + more)
+    (tmp_path / "first" / "program.py").touch()
+    assert [framework.sources for framework in read_all(tmp_path)] == [[tmp_path / "first" / "program.py"]] * 2
 
 
 def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None:

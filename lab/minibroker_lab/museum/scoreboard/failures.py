@@ -16,10 +16,12 @@ _REQUESTS: Final = (
     "InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn",
 )  # fmt: skip
 _MINUTE_MS: Final = 60_000
-_TIMED_OUT_MS: Final = 75_000
-"""Above the default transaction.timeout.ms of clients and the ten seconds between the coordinator's checks."""
+DEFAULT_TIMEOUT_MS: Final = 60_000
+"""transaction.timeout.ms of clients."""
+_LATER_MS: Final = 15_000
+"""Behind the timeout: more than the ten seconds between the coordinator's checks."""
 _TRIES: Final = 30
-"""In real time, a client would repeat its request during the wait, and one of the repetitions would be in time."""
+"""Behind a proxy the wait is real: a client repeats its request meanwhile, and a repetition would be in time."""
 _BROKERS: Final = 2
 
 Fault = dict[str, Any]
@@ -29,15 +31,17 @@ class Failure(NamedTuple):
     """title: the heading of the column.
     about: what happens.
     requests: the APIs that it has a script for each.
-    fault: the rule that makes one such request fail.
+    fault: the rule that makes one such request fail, of the producer's transaction timeout in ms.
     brokers: how many it needs.
+    waits: whether the request is late, so that behind a proxy its repetitions are held too.
     """
 
     title: str
     about: str
     requests: tuple[str, ...]
-    fault: Callable[[], Fault]
+    fault: Callable[[int], Fault]
     brokers: int = 1
+    waits: bool = False
 
     @property
     def behind_proxy(self) -> bool:
@@ -45,9 +49,15 @@ class Failure(NamedTuple):
         steps = [step for script in self.scripts(dict.fromkeys(self.requests, 1)) for step in script.steps]
         return not any(rule_from(dict(step.rule)).action.needs_cluster for step in steps)
 
-    def scripts(self, seen: Mapping[str, int]) -> list[Script]:
-        """A script for each request that a run without failures sent, `seen` counts them by API; a single empty one
-        where nothing fails."""
+    def scripts(
+        self, seen: Mapping[str, int], timeout_ms: int = DEFAULT_TIMEOUT_MS, *, real_time: bool = False
+    ) -> list[Script]:
+        """A script for each request that a run without failures sent; a single empty one where nothing fails.
+
+        seen: how many of each API.
+        timeout_ms: transaction.timeout.ms of the producer.
+        real_time: nobody can set the clock: behind a proxy.
+        """
         if not self.requests:
             return [Script("no-failure", self.about, ())]
         scripts = []
@@ -55,28 +65,30 @@ class Failure(NamedTuple):
             sent = seen.get(api, 0)
             if sent:
                 nth = min(sent, 2)  # the second transaction: one is committed by then
-                rule = {"api": api, "transactional_id": "*", "nth": nth, **self.fault()}
+                rule = {"api": api, "transactional_id": "*", "nth": nth, **self.fault(timeout_ms)}
+                if self.waits and real_time:
+                    rule["times"] = _TRIES
                 scripts.append(Script(f"{api} {nth}", self.about, (step(rule),), self.brokers))
         return scripts
 
 
-def _killed(when: str) -> Callable[[], Fault]:
-    return lambda: {
+def _killed(when: str) -> Callable[[int], Fault]:
+    return lambda _: {
         "action": {"name": "hold", "when": when},
         "meanwhile": {"restart_client": True, "advance_ms": _MINUTE_MS},
     }
 
 
-def _lost(*, close: bool) -> Callable[[], Fault]:
-    return lambda: {"action": {"name": "drop_reply", "close": close}}
+def _lost(*, close: bool) -> Callable[[int], Fault]:
+    return lambda _: {"action": {"name": "drop_reply", "close": close}}
 
 
-def _do(operation: str, **arguments: object) -> Callable[[], Fault]:
-    return lambda: {"action": {"name": "do", "operation": operation, "arguments": dict(arguments)}}
+def _do(operation: str, **arguments: object) -> Callable[[int], Fault]:
+    return lambda _: {"action": {"name": "do", "operation": operation, "arguments": dict(arguments)}}
 
 
 FAILURES: Final[Mapping[str, Failure]] = {
-    "none": Failure("no failure", "Nothing fails.", (), dict),
+    "none": Failure("no failure", "Nothing fails.", (), lambda _: {}),
     "killed-before": Failure(
         "killed before the request is applied",
         "The process is killed at the request, which is not applied, and started again a minute later.",
@@ -109,9 +121,10 @@ FAILURES: Final[Mapping[str, Failure]] = {
     ),
     "timeout": Failure(
         "transaction timeout",
-        "The second EndTxn and each repetition arrive when 75 seconds have passed: the transaction was aborted.",
+        "The second EndTxn arrives 15 seconds after the transaction's timeout: it was aborted.",
         ("EndTxn",),
-        lambda: {"action": "hold", "times": _TRIES, "meanwhile": {"advance_ms": _TIMED_OUT_MS}},
+        lambda timeout_ms: {"action": "hold", "meanwhile": {"advance_ms": timeout_ms + _LATER_MS}},
+        waits=True,
     ),
     "coordinator": Failure(
         "coordinator moved",
@@ -143,7 +156,7 @@ FAILURES: Final[Mapping[str, Failure]] = {
         "record too large",
         "The second Produce is refused with MESSAGE_TOO_LARGE.",
         ("Produce",),
-        lambda: {"action": {"name": "error", "code": "MESSAGE_TOO_LARGE"}},
+        lambda _: {"action": {"name": "error", "code": "MESSAGE_TOO_LARGE"}},
     ),
 }
 """Name → failure."""

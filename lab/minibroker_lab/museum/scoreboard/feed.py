@@ -1,9 +1,9 @@
 """Runs a framework's program to the end of its input, as the command that the judge starts.
 
-Its arguments are NAMES and the program's command. It writes the input in portions, each once the group's offsets have
-reached the end of the one before, and ends the program with SIGTERM when they have reached the end of all. Started
-again after a kill, it writes the portions that are missing. A program that ends by itself, or makes no progress, is a
-``give up`` of the history, with the reason (`ENDED`, `STUCK`).
+Its arguments are NAMES and the program's command. It writes the input in portions, each once the program has reached
+the end of the one before, by the group's offsets or by the records of the output, and ends the program with SIGTERM
+when it has reached the end of all. Started again after a kill, it writes the portions that are missing. A program that
+ends by itself, or makes no progress, is a ``give up`` of the history, with the reason (`ENDED`, `STUCK`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from minibroker.client.cluster import require
 from minibroker.client.connection import BrokerFailed
-from minibroker.client.topics import LATEST
+from minibroker.client.topics import LATEST, READ_COMMITTED, Span
 from minibroker.client.transactional import GROUP_KEY, TransactionalClient
 from minibroker.kernel.asyncio_runtime import wall_ms
+from minibroker.rules.rows import ABORT, Log, Marker
+from minibroker.rules.scan import control_rows
+from minibroker_lab.museum.scoreboard.frameworks import OUTPUT_RECORDS
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
-from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
 
 INPUT, OUTPUT, GROUP, STATE_DIR = "INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP", "STATE_DIR"
+PROGRESS: Final = "PROGRESS"
 """Environment variables of a program (NAMES, as JSON), beside BOOTSTRAP_SERVERS. GROUP is its transactional id too,
 where it has one."""
 COMMITTED = "committed.json"
-"""File in STATE_DIR with what the group had committed when the program had ended: partition of the input → offset."""
+"""File in STATE_DIR with how far the program had come when it had ended: partition of the input → offset."""
 ENDED, STUCK = "ended with", "no progress"
 PARTITIONS: Final = 2
 _PORTIONS, _PORTION = 4, 6
@@ -80,6 +84,38 @@ class Feed(TransactionalClient):
             return -1  # a transaction is open, or the coordinator moves
         return sum(max(offset, 0) for (name, _), (offset, _) in committed.items() if name == topic)
 
+    def copied(self, topic: str) -> int:
+        """How many records of the input a read_committed consumer finds in the output, by key."""
+        try:
+            return len({key for partition in range(PARTITIONS) for key in self._readable(topic, partition)})
+        except (ApiError, BrokerFailed):
+            return -1  # the leader moves
+
+    def _readable(self, topic: str, partition: int) -> Iterator[bytes]:
+        """The keys of the records that are not of aborted transactions."""
+        log = Log("", topic, partition)
+        stop = self.offset(topic, partition, LATEST, READ_COMMITTED)
+        aborting: set[int] = set()
+        for fetched in self.read(Span(topic, partition, 0, stop), READ_COMMITTED):
+            for position, header in iter_batches(fetched.data):
+                aborting |= {producer for producer, first in fetched.aborted if first == header.base_offset}
+                if header.is_control:
+                    batch = fetched.data[position : position + header.size]
+                    markers = [row for row in control_rows(log, "", 0, header, batch) if isinstance(row, Marker)]
+                    aborting -= {marker.producer_id for marker in markers if marker.outcome == ABORT}
+                elif not (header.is_transactional and header.producer_id in aborting):
+                    yield from (bytes(record.key or b"") for record in decode_records(fetched.data, position, header))
+
+    def passed(self, source: str, target: str) -> dict[int, int]:
+        """By partition the offset behind the last record of the input that is in the output, for a program that keeps
+        its offsets elsewhere: it had read what is before it."""
+        there = {key for partition in range(PARTITIONS) for key in self._readable(target, partition)}
+        return {
+            partition: 1
+            + max((offset for offset, key in enumerate(self._readable(source, partition)) if key in there), default=-1)
+            for partition in range(PARTITIONS)
+        }
+
     def committed_offsets(self, group: str, topic: str) -> dict[int, int]:
         """What the group has committed, by partition; an open transaction is not waited for."""
         request = m.OffsetFetchRequest(group_id=group, topics=None)
@@ -101,14 +137,18 @@ def error_line(text: str) -> str:
     return (named or lines or ["nothing was printed"])[-1][:_WIDTH]
 
 
-def follow(program: subprocess.Popen[bytes], feed: Feed, group: str, topic: str) -> str:
-    """Feed the program until all is done; why it went wrong, else an empty text."""
+def follow(program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: Callable[[], int]) -> str:
+    """Feed the program until all is done; why it went wrong, else an empty text.
+
+    topic: of the input.
+    progress: how many records the program has come to, -1 while that cannot be said.
+    """
     deadline, seen = time.monotonic() + _PATIENCE_SECONDS, -1
     while time.monotonic() < deadline:
         if program.poll() is not None:
             return f"{ENDED} {program.returncode}"
         end = sum(feed.written(topic))
-        reached = feed.reached(group, topic)
+        reached = progress()
         if reached > seen:
             deadline, seen = time.monotonic() + _PATIENCE_SECONDS, reached
         if reached >= end or not end:
@@ -140,9 +180,13 @@ def main(names: Mapping[str, str], command: Sequence[str]) -> int:
         )
     try:
         with Feed(os.environ["BOOTSTRAP_SERVERS"]) as feed:
-            reason = follow(program, feed, names[GROUP], names[INPUT])
+            by_output = names.get(PROGRESS) == OUTPUT_RECORDS
+            group, source, target = names[GROUP], names[INPUT], names[OUTPUT]
+            reason = follow(
+                program, feed, source, lambda: feed.copied(target) if by_output else feed.reached(group, source)
+            )
             stop(program)
-            offsets = feed.committed_offsets(names[GROUP], names[INPUT])
+            offsets = feed.passed(source, target) if by_output else feed.committed_offsets(group, source)
         Path(names[STATE_DIR], COMMITTED).write_text(json.dumps(offsets))
     finally:
         stop(program)

@@ -7,8 +7,8 @@ as the framework's documentation shows. One without a program has words instead:
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from minibroker.kernel.words import reason
@@ -16,6 +16,7 @@ from minibroker_lab.museum import cases
 from minibroker_lab.museum.cases import CaseError, by_name
 
 _FILE, _PROGRAM = "framework.toml", "[pP]rogram.*"
+GROUP_OFFSETS, OUTPUT_RECORDS = "group", "output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Framework:
     versions: the newest first.
     promise: what the documentation at `link` says, in our words.
     words: instead of runs.
+    program: the framework whose program it shares.
+    environment: variables of the program, beside those of `feed`.
+    transaction_timeout_ms: the producer's transaction.timeout.ms.
+    progress: where it is seen how far the program is: ``group``, its offsets, or ``output``, for one that keeps its
+        offsets elsewhere.
     """
 
     title: str
@@ -33,6 +39,10 @@ class Framework:
     client: str = ""
     versions: tuple[str, ...] = ()
     words: str = ""
+    program: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    transaction_timeout_ms: int = 60_000
+    progress: str = GROUP_OFFSETS
     folder: Path = Path()
 
     @property
@@ -43,7 +53,7 @@ class Framework:
     @property
     def sources(self) -> list[Path]:
         """The program's file, to be started; none when there are words instead."""
-        return sorted(self.folder.glob(_PROGRAM))
+        return sorted((self.folder.parent / (self.program or self.name)).glob(_PROGRAM))
 
 
 def place() -> Path:
@@ -72,6 +82,8 @@ def read(folder: Path) -> Framework:
         raise CaseError(f"{path}: {error}") from None
     if bool(framework.words) == bool(framework.versions and framework.client and framework.sources):
         raise CaseError(f"{folder}: a framework has words, or client, versions and a program")
+    if framework.progress not in (GROUP_OFFSETS, OUTPUT_RECORDS):
+        raise CaseError(f"{path}: progress is {GROUP_OFFSETS} or {OUTPUT_RECORDS}, not {framework.progress!r}")
     return framework
 
 

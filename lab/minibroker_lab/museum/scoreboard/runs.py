@@ -35,7 +35,7 @@ from minibroker_lab.museum.scoreboard.cells import (
     save,
 )
 from minibroker_lab.museum.scoreboard.failures import FAILURES
-from minibroker_lab.museum.scoreboard.feed import COMMITTED, GROUP, INPUT, OUTPUT, PARTITIONS, STATE_DIR
+from minibroker_lab.museum.scoreboard.feed import COMMITTED, GROUP, INPUT, OUTPUT, PARTITIONS, PROGRESS, STATE_DIR
 from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place, read_all
 from minibroker_lab.museum.scoreboard.verdict import HELD, NO_VERDICT, Verdict, verdict
 
@@ -151,7 +151,7 @@ class Runs:
             # Requests that are missing in it say nothing.
             verdicts.append(Verdict(NO_VERDICT, f"without a failure: {calm.said} ({calm.why})"))
             say(f"{what}: {NO_VERDICT}: {verdicts[0].why}", flush=True)
-        scripts = [] if verdicts else FAILURES[failure].scripts(requests)
+        scripts = [] if verdicts else self._scripts(failure, requests)
         for number, script in zip(range(self._arguments.times), itertools.cycle(scripts)):
             verdicts.append(self._verdict(script, f"{what} {number + 1}"))
             said, why = verdicts[-1]
@@ -159,6 +159,10 @@ class Runs:
         measured = cell(at, datetime.datetime.now(datetime.UTC).date().isoformat(), verdicts)
         say(f"{what}: {measured.text if verdicts else NOT_SENT}", flush=True)
         return measured
+
+    def _scripts(self, failure: str, requests: Counter[str]) -> list[Script]:
+        timeout_ms = self._framework.transaction_timeout_ms
+        return FAILURES[failure].scripts(requests, timeout_ms, real_time=self._arguments.upstream is not None)
 
     def _requests(self) -> tuple[Verdict, Counter[str]]:
         """The verdict of a run without failures, and the transactional requests in it."""
@@ -179,6 +183,7 @@ class Runs:
         source, target = f"in-{run}", f"out-{run}"
         with TemporaryDirectory() as state:
             names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
+            names |= {PROGRESS: self._framework.progress, **self._framework.environment}
             # -P: no module of the current directory, which may be a shared one.
             command = [sys.executable, "-P", "-m", _FEED, json.dumps(names), *self._command]
             task = Task(

@@ -1,0 +1,49 @@
+import java.util.Map;
+import java.util.Properties;
+import org.apache.kafka.connect.mirror.IdentityReplicationPolicy;
+import org.apache.kafka.connect.mirror.MirrorMaker;
+
+public final class Program {
+    public static void main(String[] arguments) throws Exception {
+        Map<String, String> env = System.getenv();
+        Properties config = new Properties();
+        config.putAll(Map.ofEntries(
+            Map.entry("clusters", "one,two"),
+            Map.entry("one.bootstrap.servers", env.get("BOOTSTRAP_SERVERS")),
+            Map.entry("two.bootstrap.servers", env.get("BOOTSTRAP_SERVERS")),
+            Map.entry("one->two.enabled", "true"),
+            Map.entry("one->two.topics", env.get("INPUT_TOPIC")),
+            Map.entry("two.exactly.once.source.support", "enabled"),
+            Map.entry("dedicated.mode.enable.internal.rest", "true"),
+            Map.entry("listeners", "http://127.0.0.1:0"),
+            Map.entry("replication.policy.class", Renamed.class.getName()),
+            Map.entry("replication.factor", "1"),
+            Map.entry("offset-syncs.topic.replication.factor", "1"),
+            Map.entry("config.storage.replication.factor", "1"),
+            Map.entry("offset.storage.replication.factor", "1"),
+            Map.entry("status.storage.replication.factor", "1"),
+            Map.entry("emit.heartbeats.enabled", "false"),
+            Map.entry("emit.checkpoints.enabled", "false"),
+            Map.entry("one->two.emit.heartbeats.enabled", "false"),
+            Map.entry("two->one.emit.heartbeats.enabled", "false"),
+            Map.entry("offset.flush.interval.ms", "200"),
+            Map.entry("group.id", env.get("GROUP")),
+            Map.entry("producer.override.request.timeout.ms", "5000")));
+        MirrorMaker maker = new MirrorMaker(fromProperties(config));
+        Runtime.getRuntime().addShutdownHook(new Thread(maker::stop));
+        maker.start();
+        maker.awaitStop();
+    }
+
+    private static Map<String, String> fromProperties(Properties config) {
+        return org.apache.kafka.common.utils.Utils.propsToStringMap(config);
+    }
+
+    /** The copy of INPUT_TOPIC is OUTPUT_TOPIC, which may be in the same cluster. */
+    public static final class Renamed extends IdentityReplicationPolicy {
+        @Override
+        public String formatRemoteTopic(String sourceClusterAlias, String topic) {
+            return topic.equals(System.getenv("INPUT_TOPIC")) ? System.getenv("OUTPUT_TOPIC") : topic;
+        }
+    }
+}
