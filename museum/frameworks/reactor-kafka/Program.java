@@ -36,6 +36,11 @@ public final class Program {
                 .concatWith(transactions.<SenderResult<Long>>commit()))
             .onErrorResume(error -> transactions.<SenderResult<Long>>abort().then(Mono.error(error)))
             .doFinally(signal -> sender.close())
-            .blockLast();
+            .subscribe(
+                result -> { },
+                error -> {
+                    System.err.println(error);
+                    Runtime.getRuntime().halt(1);
+                });
     }
 }
