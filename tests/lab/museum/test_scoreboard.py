@@ -204,6 +204,16 @@ def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert feed.follow(program, program, "in", lambda: 1).startswith(feed.STUCK)
 
 
+def test_a_program_that_passed_over_a_record_gets_the_next_portion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it lost one shows in the records behind it."""
+    seconds = iter(range(0, 10_000, 5))
+    monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(feed.time, "monotonic", lambda: next(seconds))
+    program: Any = Program(last=feed.RECORDS)
+    assert feed.follow(program, program, "in", lambda: program.end - 1).startswith(feed.STUCK)
+    assert program.end == feed.RECORDS
+
+
 def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
     said = "start\norg.apache.kafka.KafkaException: fenced\n    at Error.java:3\nbye\n"
     assert feed.error_line(said) == "org.apache.kafka.KafkaException: fenced"

@@ -41,6 +41,7 @@ PARTITIONS: Final = 2
 _PORTIONS, _PORTION = 4, 6
 RECORDS: Final = _PORTIONS * _PORTION
 _PATIENCE_SECONDS = 100.0
+_LOST_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
 _WIDTH = 200
@@ -140,6 +141,9 @@ def error_line(text: str) -> str:
 def follow(program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: Callable[[], int]) -> str:
     """Feed the program until all is done; why it went wrong, else an empty text.
 
+    A program that passed over a record makes no progress either: after a while the next portion shows whether it goes
+    on behind it.
+
     topic: of the input.
     progress: how many records the program has come to, -1 while that cannot be said.
     """
@@ -151,9 +155,12 @@ def follow(program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: C
         reached = progress()
         if reached > seen:
             deadline, seen = time.monotonic() + _PATIENCE_SECONDS, reached
-        if reached >= end or not end:
+        waited = time.monotonic() - (deadline - _PATIENCE_SECONDS)
+        if reached >= end or not end or (end < RECORDS and waited > _LOST_SECONDS):
             if end >= RECORDS:
                 return ""
+            if reached < end:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
             first = end // _PORTION * _PORTION
             feed.write(topic, range(first, first + _PORTION))
         time.sleep(_POLL_SECONDS)
@@ -183,7 +190,10 @@ def main(names: Mapping[str, str], command: Sequence[str]) -> int:
             by_output = names.get(PROGRESS) == OUTPUT_RECORDS
             group, source, target = names[GROUP], names[INPUT], names[OUTPUT]
             reason = follow(
-                program, feed, source, lambda: feed.copied(target) if by_output else feed.reached(group, source)
+                program,
+                feed,
+                source,
+                lambda: feed.copied(target) if by_output else feed.reached(group, source),
             )
             stop(program)
             offsets = feed.passed(source, target) if by_output else feed.committed_offsets(group, source)
