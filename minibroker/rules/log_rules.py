@@ -189,6 +189,7 @@ class _LogJudge:
         spans = sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset))
         thinned = sum(span.thinned for span in spans)
         facts = self._facts
+        self._compacted = facts.compacts or thinned > 0
         if thinned and not facts.cleaned_offset:
             facts = facts._replace(cleaned_offset=r.EVERYTHING)
         end = facts.first_offset
@@ -234,7 +235,8 @@ class _LogJudge:
         """What compaction may have taken of the offsets [first, end)."""
         if first >= self._facts.cleaned_offset:
             return
-        for hole in islice(self._holes, bisect_right(self._hole_ends, first), None):
+        for at in range(bisect_right(self._hole_ends, first), len(self._holes)):
+            hole = self._holes[at]
             if hole.first_offset >= end:
                 return
             low, high = max(first, hole.first_offset), min(end, hole.end_offset)
@@ -312,10 +314,10 @@ class _LogJudge:
                 f"{last} was reached at offset {known.last_offset}"
             )
             self._report("duplicate", run, reason)
-        elif not self._not_read(known.seen + 1, run.first_offset) and (
-            (run.first_sequence - expected) & MAX_SEQUENCE
-            > sum(hole.missing for hole in self._taken(known.seen + 1, run.first_offset))
-        ):
+            return
+        ahead, taken = (run.first_sequence - expected) & MAX_SEQUENCE, self._taken(known.seen + 1, run.first_offset)
+        enough = any(missing >= ahead for missing in accumulate(hole.missing for hole in taken))  # mostly the first is
+        if not enough and not self._not_read(known.seen + 1, run.first_offset):
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
@@ -325,10 +327,12 @@ class _LogJudge:
         Compaction takes nothing from the first record of an open transaction on (LogCleanerManager.cleanableOffsets),
         and no marker before the records (Cleaner.checkBatchRetention). So the replica was down after them while its
         leader's cleaner took both: the first hole from the first record on is behind the last one. A hole of one offset
-        is rather a marker that was taken alone.
+        is rather a marker that was taken alone, and one of a log that may never have been compacted a lost file.
         """
         hole = next(self._taken(opened.first_offset, end), None)
-        if hole is None or hole.first_offset <= known.last[0] or hole.missing < 2 or self._not_read(*hole[:2]):
+        if hole is None or hole.first_offset <= known.last[0] or hole.missing < 2 or not self._compacted:
+            return False
+        if self._not_read(*hole[:2]):
             return False
         self._lose_end(known, opened, f"offsets {hole.first_offset}-{hole.end_offset - 1} are missing behind it")
         return True

@@ -64,6 +64,11 @@ def emptied(offset: int, epoch: int) -> bytes:
     return bytes(build_batch([], base_offset=offset, transactional=True, control=True, last_offset_delta=0, **producer))  # type: ignore[arg-type]
 
 
+def thinned(first: int, end: int) -> bytes:
+    """Of these offsets compaction left a record."""
+    return bytes(build_batch([Record(0, 100, b"o", b"v")], base_offset=first, last_offset_delta=end - first - 1))
+
+
 def others(first: int, end: int) -> list[bytes]:
     return [other(offset) for offset in range(first, end)]
 
@@ -73,9 +78,9 @@ def written(batches: list[bytes], folder: Path) -> Path:
     return write_files({f"{stem}.log": b"".join(batches), f"{stem}.index": b"", f"{stem}.timeindex": b""}, folder)
 
 
-def check(batches: list[bytes], folder: Path) -> Found:
+def check(batches: list[bytes], folder: Path, policies: dict[str, bool | None] = {"t": True}) -> Found:  # noqa: B006
     disk = OsDisk(str(written(batches, folder)))
-    found = check_partition(disk, "t-0", policies={"t": True})
+    found = check_partition(disk, "t-0", policies=policies)
     return [(one.rule, one.severity, one.offset or 0) for one in found]
 
 
@@ -148,6 +153,22 @@ def test_a_marker_that_is_missing_otherwise(
     way: Callable[[list[bytes], Path], Found], batches: list[bytes], found: Found, tmp_path: Path
 ) -> None:
     assert way(batches, tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("batches", "found"),
+    [
+        # A file that is lost looks so too
+        ([data(0, 0), *LATE], [("offset-hole", NOTICE, 1), WITHIN, ENDS]),
+        # compaction was here: a batch has fewer records than offsets
+        (
+            [thinned(0, 3), data(3, 0), data(9, 2), marker(10, 2)],
+            [("offset-hole", NOTICE, 0), ("torn-transaction", NOTICE, 3)],
+        ),
+    ],
+)  # fmt: skip
+def test_of_a_topic_whose_policy_is_not_known(batches: list[bytes], found: Found, tmp_path: Path) -> None:
+    assert check(batches, tmp_path, policies={}) == found
 
 
 def test_a_span_has_so_many_holes() -> None:

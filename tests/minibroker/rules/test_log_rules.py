@@ -265,3 +265,26 @@ def test_a_batch_that_cannot_be_read_is_no_hole_of_compaction(unread: tuple[r.Lo
     facts = r.LogFacts(LOG, compacts=True, cleaned_offset=r.EVERYTHING)
     rows = LogRows(facts, spans=(span,), runs=(data(0, txn=True), data(4, epoch=2, txn=True)), faults=unread)
     assert [one.rule for one in judge_log(rows).findings if one.rule != "checksum"] == [rule]
+
+
+class ReadHole(r.Hole):
+    reads = 0
+
+    @property
+    def first_offset(self) -> int:
+        ReadHole.reads += 1
+        return self[0]
+
+
+def test_a_log_of_many_holes_and_producers_is_judged_in_proportion() -> None:
+    """The last batch of a producer lies many holes back, and the next hole explains the sequences that are missing."""
+    producers, turns = 100, 20
+    at = range(0, 2 * producers * turns, 2)
+    holes = tuple(ReadHole(offset + 1, offset + 2, 1) for offset in at)
+    span = r.Span(LOG, "f", 0, 0, at[-1] + 2, holes=holes)
+    runs = [
+        data(offset, sequence=2 * (number // producers), pid=number % producers) for number, offset in enumerate(at)
+    ]
+    rows = LogRows(r.LogFacts(LOG, compacts=True, cleaned_offset=r.EVERYTHING), spans=(span,), runs=tuple(runs))
+    assert judge_log(rows).findings == []
+    assert len(runs) <= ReadHole.reads < 10 * len(runs)
