@@ -110,3 +110,11 @@ def test_windows_says_in_its_own_numbers_that_a_port_is_taken(number: int, monke
     monkeypatch.setattr(listeners.socket, "socket", type("Socket", (socket.socket,), {"bind": bind}))
     with pytest.raises(ListenError, match="is in use by another program"):
         listen_all("127.0.0.1", [9092])
+
+
+def test_no_file_of_the_repository_is_a_link() -> None:
+    """A checkout on Windows makes a text of it, and one to a place outside is of one machine only."""
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []
