@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from judge_page import PAGE, PLACES, columns, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, reads_right, release
-from judged_loops import MISTAKES, find, stay_silent
+from judged_loops import MISTAKES, find, notice, stay_silent
 
 from minibroker.cli import main
 from minibroker_lab.judge.scripts import bundled, load
@@ -76,6 +76,10 @@ RESTARTED = "offsets_outside"
 )
 def test_a_mistake_in_a_loop_is_found(mistake: str) -> None:
     find([sys.executable, str(LOOP), mistake], mistake)
+
+
+def test_a_listener_that_commits_beside_transactions_is_told() -> None:
+    notice([sys.executable, str(LOOP)])
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ NOT_FROM_FILES = {
     "shared-id",
     "offsets-without-member",
     "offsets-twice",
+    "offsets-mixed",
 }
 
 

@@ -216,6 +216,30 @@ def repeated_offsets(wire: Wire) -> Iterator[Finding]:
         by_end.setdefault(id(end), row.exchange)
 
 
+def mixed_offsets(wire: Wire) -> Iterator[Finding]:
+    """`offsets-mixed`: a member commits offsets plainly after a transaction committed some of the same group and
+    partition, as a rebalance listener does that commits positions. Before the first transaction a commit is where to
+    begin; one without a member may be a tool's. Each partition of a group once. No promise is broken by itself: inputs
+    without an output may be skipped so, and what is lost or doubled breaks `lineage-lost` or `lineage-duplicate`.
+    """
+    transactional: dict[tuple[str, str, int], OffsetRow] = {}
+    seen: set[tuple[str, str, int]] = set()
+    for row in wire.offsets():
+        place = row[1:4]
+        if row.exchange["api"] == "TxnOffsetCommit":
+            transactional[place] = row
+        elif place in transactional and place not in seen and row.exchange["request"].get("member_id"):
+            seen.add(place)
+            before = transactional[place]
+            text = (
+                f"offset {row.offset} of group {row.group} is committed outside of any transaction (exchange "
+                f"{row.exchange['number']}), after a transaction committed offset {before.offset} (exchange "
+                f"{before.exchange['number']}): no abort takes it back with the output, as when a rebalance listener "
+                "commits positions"
+            )
+            yield finding("offsets-mixed", Log("", row.topic, row.partition), text)
+
+
 class Causes:
     """The mistake behind a finding about an application's lineage, as half a sentence; empty where nothing shows it."""
 

@@ -25,6 +25,7 @@ from minibroker_lab.judge.application import (
     KeptOffset,
     Wire,
     kept_offsets,
+    mixed_offsets,
     repeated_offsets,
     shared_ids,
     topic_name,
@@ -115,7 +116,7 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.before is not None:
         findings = _of_the_run(findings, evidence, evidence.before)
     link = _Links(evidence, stored, kept_offsets(commits, transactions))
-    findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire)]
+    findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire), *mixed_offsets(link.wire)]
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for breach in findings:
         if breach.severity == ERROR:

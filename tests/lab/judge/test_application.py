@@ -15,6 +15,7 @@ from minibroker_lab.judge.application import (
     KeptOffset,
     Wire,
     kept_offsets,
+    mixed_offsets,
     repeated_offsets,
     shared_ids,
     unfenced_offsets,
@@ -68,7 +69,7 @@ class Story:
         """In a transaction when an epoch is given."""
         topics = [{"name": "in", "partitions": [{"partition_index": 0, "committed_offset": offset}]}]
         if epoch is None:
-            return self.add("OffsetCommit", group_id="g", topics=topics)
+            return self.add("OffsetCommit", group_id="g", topics=topics, **{"member_id": "m", **more})
         who = {"producer_id": 1, "producer_epoch": epoch, "transactional_id": "tx", "member_id": "m", **more}
         return self.add("TxnOffsetCommit", group_id="g", topics=topics, **who)
 
@@ -170,6 +171,37 @@ def test_a_transaction_whose_end_was_never_applied_committed_nothing() -> None:
     story.end(1)
     assert len(list(repeated_offsets(story.wire))) == 1
     assert list(repeated_offsets(Wire(story.exchanges, story.produced, {}, {unapplied}))) == []
+
+
+def test_a_plain_commit_beside_transactions() -> None:
+    story = Story()
+    story.produce("v", 0)
+    story.offsets(2, 0)
+    story.end(0)
+    plain = story.offsets(3)
+    story.offsets(4)  # the same partition again: no second
+    (found,) = mixed_offsets(story.wire)
+    assert found.message.startswith("offset 3 of group g is committed outside of any transaction (exchange 4), after")
+    assert (plain["number"], found.log, found.severity) == (4, Log("", "in", 0), "notice")
+
+
+@pytest.mark.parametrize("case", ["before", "aborted", "no member", "another group", "refused", "only plain"])
+def test_a_plain_commit_that_no_transaction_contradicts(case: str) -> None:
+    story = Story()
+    if case == "before":
+        story.offsets(0)
+    if case != "only plain":
+        story.offsets(2, 0)
+        story.end(0, committed=case != "aborted")
+    if case == "no member":
+        story.offsets(2, member_id="")
+    elif case == "another group":
+        story.offsets(2)["request"]["group_id"] = "other"
+    elif case == "refused":
+        story.offsets(2)["errors"] = ["ILLEGAL_GENERATION (22)"]
+    elif case != "before":
+        story.offsets(2)
+    assert list(mixed_offsets(story.wire)) == []
 
 
 @pytest.mark.parametrize(("marker", "committed"), [("COMMIT", True), ("ABORT", False)])

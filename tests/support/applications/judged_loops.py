@@ -43,6 +43,9 @@ MISTAKES = {
     "one_id_twice": Mistake("calm", "shared-id", r"\w+", "two instances have the transactional id 'loop'"),
     "init_retried_only": Mistake("silent-end-txn", "lineage-duplicate", "Produce", "its answer was lost"),
 }
+UNPROVED = "listener_commits"
+"""A mistake that is told as a notice: whether a rebalance comes while a batch is in hand is chance."""
+MIXED = "offsets-mixed"
 QUICK, FREQUENT = "delivery_unseen", ("offsets_outside", "swallowed", "new_id")
 """Those that users make most: the loops in Java and Go have these. The first is found in the shortest run."""
 TRYING = (
@@ -75,6 +78,14 @@ def find(argv: Sequence[str], mistake: str) -> None:
     assert said in report["broken"][0]["message"]
 
 
+def notice(argv: Sequence[str]) -> None:
+    """Assert that the judge tells of `UNPROVED` in a loop where nothing fails."""
+    (report,) = judged([*argv, UNPROVED], "--script", "calm", *ARGUMENTS)
+    (told,) = report["notices"]
+    assert (report["verdict"], MIXED in told) == ("held", True)
+    assert "outside of any transaction" in told
+
+
 def silent_runs(argv: Sequence[str], runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
     """What the judge reports of at least this many runs of a loop without a mistake, each script in turn."""
     options = [*script_options(TRYING), *ARGUMENTS]
@@ -88,6 +99,7 @@ def stay_silent(argv: Sequence[str]) -> None:
     every = silent_runs(argv)
     assert len(every) >= NIGHTLY_RUNS
     assert [(row["script"], row["verdict"], row["broken"]) for row in every if row["verdict"] != "held"] == []
+    assert [told for row in every for told in row["notices"] if MIXED in told] == []
 
 
 def _program() -> int:

@@ -38,7 +38,8 @@ class Loop:
         self.fill()
         self.batch: list[Any] = []
         self.ended = False
-        self.consumer.subscribe(["in"], on_assign=self.assigned)
+        listener = {"on_revoke": self.revoked} if mistake == "listener_commits" else {}
+        self.consumer.subscribe(["in"], on_assign=self.assigned, **listener)
         self.producer = self.new()
 
     def fill(self) -> None:
@@ -96,6 +97,12 @@ class Loop:
     def assigned(self, *_: object) -> None:
         """From here on everything is read again that was not committed."""
         self.batch, self.ended = [], False
+
+    def revoked(self, _: object, partitions: list[TopicPartition]) -> None:
+        """What a batch in hand has is skipped then."""
+        read = [place for place in self.consumer.position(partitions) if place.offset >= 0]
+        if read:
+            self.consumer.commit(offsets=read, asynchronous=False)
 
     def transact(self, batch: list[Any], offsets: list[TopicPartition]) -> None:
         if not batch:
