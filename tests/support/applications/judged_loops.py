@@ -81,9 +81,9 @@ def find(argv: Sequence[str], mistake: str) -> None:
 def notice(argv: Sequence[str]) -> None:
     """Assert that the judge tells of `UNPROVED` in a loop where nothing fails."""
     (report,) = judged([*argv, UNPROVED], "--script", "calm", *ARGUMENTS)
-    (told,) = report["notices"]
-    assert (report["verdict"], MIXED in told) == ("held", True)
-    assert "outside of any transaction" in told
+    (sentence,) = report["notices"]
+    assert (report["verdict"], MIXED in sentence) == ("held", True)
+    assert "outside of any transaction" in sentence
 
 
 def silent_runs(argv: Sequence[str], runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def stay_silent(argv: Sequence[str]) -> None:
     every = silent_runs(argv)
     assert len(every) >= NIGHTLY_RUNS
     assert [(row["script"], row["verdict"], row["broken"]) for row in every if row["verdict"] != "held"] == []
-    assert [told for row in every for told in row["notices"] if MIXED in told] == []
+    assert [sentence for row in every for sentence in row["notices"] if MIXED in sentence] == []
 
 
 def _program() -> int:

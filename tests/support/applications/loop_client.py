@@ -100,9 +100,9 @@ class Loop:
 
     def revoked(self, _: object, partitions: list[TopicPartition]) -> None:
         """What a batch in hand has is skipped then."""
-        read = [place for place in self.consumer.position(partitions) if place.offset >= 0]
-        if read:
-            self.consumer.commit(offsets=read, asynchronous=False)
+        positions = [place for place in self.consumer.position(partitions) if place.offset >= 0]
+        if positions:
+            self.consumer.commit(offsets=positions, asynchronous=False)
 
     def transact(self, batch: list[Any], offsets: list[TopicPartition]) -> None:
         if not batch:
