@@ -339,8 +339,8 @@ def test_the_compose_file_is_run(docker: Any, image: str, tmp_path: Path) -> Non
     file = tmp_path / "compose.yaml"
     file.write_text(yaml.safe_dump(described))
     compose = [*compose_program(), "-p", f"mb{uuid.uuid4().hex[:8]}", "-f", str(file)]
-    started = subprocess.run([*compose, "up", "-d"], capture_output=True, text=True, timeout=120)
     try:
+        started = subprocess.run([*compose, "up", "-d"], capture_output=True, text=True, timeout=120)
         assert started.returncode == 0, started.stdout + started.stderr
         round_trip("localhost:9092")
         name = f"{compose[-3]}_asking"

@@ -390,6 +390,7 @@ def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: py
         ([], "exit status 1"),
     ],
 )
+@pytest.mark.skipif(sys.platform == "win32", reason="a script is no program there")
 def test_what_an_installer_says_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], reason: str
 ) -> None:
