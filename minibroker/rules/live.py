@@ -28,6 +28,7 @@ from minibroker.rules.txn_rules import (
     judge_transactions,
     opened_by,
     read_coordinators,
+    transaction_around,
     unbroken,
 )
 
@@ -149,6 +150,8 @@ class LiveJudge:
         known.end_offset = verdict.end_offset
         known.facts = known.facts._replace(marked_ms=verdict.facts.marked_ms)
         known.fresh += verdict.findings
+        if lost := [txn for txn in verdict.transactions if txn.outcome == r.LOST]:
+            self._settle(known.facts.log, lost)
 
     def judge(self, now_ms: int) -> list[r.Finding]:
         """New findings, when every log was read up to where `know` was told that it ends."""
@@ -347,7 +350,7 @@ class LiveJudge:
             around = None
             if row.log == log and row.producer_id in by_producer:
                 own = by_producer[row.producer_id]
-                around = next((txn for txn in own if txn.first_offset <= row.offset <= txn.marker_offset), None)
+                around = transaction_around(own, row.offset)
             if around is None:
                 commits.append(row)
             elif around.outcome == r.COMMIT:

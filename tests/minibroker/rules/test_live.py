@@ -60,6 +60,24 @@ def test_what_is_kept_does_not_grow(fault: str) -> None:
     assert max(kept[25:]) <= max(kept[5:25]) + 5 < 80
 
 
+def test_offsets_of_a_transaction_whose_marker_is_lost_are_decided() -> None:
+    """With those after them of the group."""
+    log, judge, kept = r.Log("", r.CONSUMER_OFFSETS, 0), LiveJudge(), []
+    facts = r.LogFacts(log, cleaned_offset=r.EVERYTHING, compacts=True, indexed=False)
+    lost = r.Run(log, "f", 0, 0, 0, 7, 0, 0, 0, True, 1, 1, 100, 100, 0, 100)
+    commits = [r.CommittedOffset(log, at, 7 if at < 9 else r.NONE, 0, "g", "t", 0, at) for at in (0, *range(9, 60))]
+    rows: list[object] = [r.Span(log, "f", 0, 0, 1), lost, commits[0]]  # what was there when the audit began
+    for commit in commits[1:]:
+        rows += [r.Span(log, "f", 0, commit.offset, commit.offset + 1), commit]
+        judge.know(facts)
+        judge.take(log, rows, 1_000)
+        judge.judge(1_000)
+        kept.append(judge.kept)
+        rows = []
+    assert judge.commits == commits[-1:]
+    assert max(kept) < 10
+
+
 @pytest.mark.parametrize("logs", [LOGS, LOGS[:-1]])
 @pytest.mark.parametrize("fault", ["", "torn-transaction"])
 def test_an_idle_producer_of_a_group_holds_up_nothing(fault: str, logs: list[r.Log]) -> None:
