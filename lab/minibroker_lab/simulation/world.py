@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from minibroker.cluster.cluster import Cluster
 from minibroker.config.settings import Settings
 from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.transactions.states import ONGOING
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.broker_spec import BrokerSpec
@@ -204,16 +205,20 @@ class World:
         if self.coverage is not None:
             self.coverage.served(node_id, request)
         self._note_early(node_id, request)
-        self._note_old_init(request)
+        self._note_old_init(node_id, request)
         self.own_records.arrives(node_id, request)
 
-    def _note_old_init(self, request: Request) -> None:
-        """An instance of before asks with the epoch that it had: it ends the transaction of the one after it."""
-        if not isinstance(request, InitProducerIdRequest) or request.transactional_id is None:
+    def _note_old_init(self, node_id: int, request: Request) -> None:
+        """An instance of before asks with the epoch that it had: it ends the open transaction of the one after it."""
+        broker = self.cluster.brokers.get(node_id)
+        if broker is None or not isinstance(request, InitProducerIdRequest) or request.transactional_id is None:
             return
         producer_id, epoch = self._granted.get(request.transactional_id, (-1, -1))
-        compared = self.plan.rules.init_compares_epoch_while_ongoing
-        if not compared and request.producer_id == producer_id and request.producer_epoch < epoch:
+        if self.plan.rules.init_compares_epoch_while_ongoing or request.producer_id != producer_id:
+            return
+        shards = (shard for _, shard in broker.coordinators.transactions.host.shards())
+        known = next((entry for shard in shards if (entry := shard.entries.get(request.transactional_id))), None)
+        if request.producer_epoch < epoch and known is not None and known.metadata.state is ONGOING:
             late = self.history.evidence.late[request.transactional_id, "InitProducerId"]
             late.append(self.schedule.elapsed_ms)
 

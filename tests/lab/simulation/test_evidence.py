@@ -411,6 +411,10 @@ def test_an_instance_of_before_that_asks_with_its_epoch_is_noted(semantics: str,
     assert late == []
     finish(world, client.init())
     ask(client.epoch - 1)
+    assert late == []  # no transaction is open: it is fenced, and changes nothing
+    client.begin()
+    finish(world, client.join({PLACE}))
+    ask(client.epoch - 1)
     assert bool(late) == noted
 
 
