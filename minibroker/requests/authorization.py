@@ -16,7 +16,7 @@ from typing import Any
 from minibroker.requests.answers import follow
 from minibroker.requests.api import Api
 from minibroker.requests.context import Answer, CloseConnection, Handler, RequestContext
-from minibroker.requests.error_responses import refused
+from minibroker.requests.error_responses import refused_in_turns
 from minibroker.requests.kinds import Each
 from minibroker.requests.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
 from minibroker.requests.slices import in_slices
@@ -160,18 +160,11 @@ def _with(request: Any, field: str, items: list[Any]) -> Any:
     return changed
 
 
-def _refused(ctx: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Answer:
-    """`refused`; of a long request on the thread that computes, as nothing else holds the request."""
-    if not ctx.long:
-        return refused(request, ctx.api_version, code, message)
-    return ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message), ctx.wanted)
-
-
 def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) -> Answer:
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(str(error))
     shapes = [rule for rule in api.rights if isinstance(rule, Refused) and rule.whole]
-    return follow(_refused(ctx, request, error.code, error.message), partial(_shaped, shapes, ctx, request))
+    return follow(refused_in_turns(ctx, request, error.code, error.message), partial(_shaped, shapes, ctx, request))
 
 
 def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -> Answer:
@@ -183,7 +176,7 @@ def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -
             answer.error_code = ErrorCode.NONE
         return _shaped(shapes, ctx, request, answer)
 
-    return follow(_refused(ctx, request, code), without_error)
+    return follow(refused_in_turns(ctx, request, code), without_error)
 
 
 def _shaped(shapes: Sequence[Refused], ctx: RequestContext, request: Any, answer: Response) -> Answer:

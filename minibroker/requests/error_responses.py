@@ -16,6 +16,8 @@ from minibroker_protocol.registry import registry
 from minibroker_protocol.structs import Struct, entities_of, lists_about, naming, struct_of
 
 if TYPE_CHECKING:
+    from minibroker.kernel.deferred import Deferred
+    from minibroker.requests.context import RequestContext
     from minibroker.requests.tapped_request import TappedRequest
 
 _SESSION_ERRORS = frozenset(
@@ -57,6 +59,15 @@ def refused(request: Request, version: int, code: ErrorCode, message: str | None
     """The same for a request without a connection."""
     response_type = registry()[request.__api_key__][1]
     return _Builder(request, response_type, version, code, message).answer()
+
+
+def refused_in_turns(
+    ctx: RequestContext, request: Request, code: ErrorCode, message: str | None = None
+) -> Response | Deferred[Response]:
+    """`refused`; of a long request on the thread that computes, as nothing else holds the request."""
+    if not ctx.long:
+        return refused(request, ctx.api_version, code, message)
+    return ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message), ctx.wanted)
 
 
 class _Item(NamedTuple):

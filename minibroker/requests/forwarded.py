@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from minibroker.kernel.deferred import Deferred, resolved
-from minibroker.requests.context import RequestContext
-from minibroker.requests.error_responses import refused
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.requests.context import Answer, RequestContext
+from minibroker.requests.error_responses import refused_in_turns
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -42,27 +42,22 @@ def _has_work(request: _WithDeadline) -> bool:
 _ANSWERED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def handle(ctx: RequestContext, request: Request) -> Deferred[Response]:
+def handle(ctx: RequestContext, request: Request) -> Answer:
     """The controller's own answer. REQUEST_TIMED_OUT after a minute without an active controller, and at once where a
     request's deadline is now or has passed: Kafka's controller throws such a change away before it begins.
     KAFKA_STORAGE_ERROR when its journal failed."""
     if isinstance(request, _WithDeadline) and request.timeout_ms <= 0 and _has_work(request):
         error = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"timeoutMs is {request.timeout_ms}: nothing is done")
         ctx.refused("the request", error)
-        return resolved(refused(request, ctx.api_version, error.code))
-    sent = ctx.broker.controller_channel.send(request, ctx.api_version)
-    answer: Deferred[Response] = Deferred()
+        return refused_in_turns(ctx, request, error.code)
+    return spawn(_forwarded(ctx, request))
 
-    def done(_: Deferred[Response]) -> None:
-        try:
-            answer.resolve(sent.result())
-        except ApiError as error:
-            if error.code not in _ANSWERED:
-                answer.fail(error)
-                return
-            answer.resolve(refused(request, ctx.api_version, error.code, error.message))
-        except Exception as error:
-            answer.fail(error)
 
-    sent.then(done)
-    return answer
+async def _forwarded(ctx: RequestContext, request: Request) -> Response:
+    try:
+        return await ctx.broker.controller_channel.send(request, ctx.api_version)
+    except ApiError as error:
+        if error.code not in _ANSWERED:
+            raise
+        refusal = refused_in_turns(ctx, request, error.code, error.message)
+    return await refusal if isinstance(refusal, Deferred) else refusal

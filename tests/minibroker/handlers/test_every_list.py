@@ -43,6 +43,19 @@ def test_every_list_leaves_others_their_turn(place: tuple[str, str]) -> None:
     check(place, 20_000)
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 60_000])
+def test_a_long_list_that_is_refused_as_it_is_late_leaves_others_their_turn(timeout_ms: int) -> None:
+    """At once, or after a minute without a controller."""
+    api, path = PLACES["CreateTopics", "topics"]
+    with watched() as loop:
+        loop.cluster.cluster.stop_controller()
+        for count in (1, 4000):
+            request, version = large_request(api, path, count)
+            request.timeout_ms = timeout_ms  # type: ignore[attr-defined]
+            assert loop.serve(request, version) is not None
+        assert max(loop.turns) < MOST_CALLS
+
+
 AUTHORIZED = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
 
