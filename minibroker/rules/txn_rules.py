@@ -452,10 +452,14 @@ class _TxnJudge:
                 pairing.pairs.extend(pairs)
                 continue
             best = self._align(wanted, of_epoch, whole)
-            if best.breaches and of_epoch and pairs is not None:
-                from_start = whole or len(pairs) < len(of_epoch)
-                by_time = _Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), [], [])
-                best = min(best, by_time, key=lambda pairing: (pairing.breaches, _misplaced(pairing.pairs, wanted)))
+            again = _sent_again(of_epoch)
+            once = [txn for txn in of_epoch if txn not in again]
+            tried = [best]
+            for markers in (of_epoch, once) if best.breaches and of_epoch else ():
+                if (by_time := _by_time(wanted, markers, known=self._known.whole)) is not None:
+                    missing = _unpaired(wanted, by_time, from_start=whole or len(by_time) < len(markers))
+                    tried.append(_Pairing(by_time, missing, [], []))
+            best = min(tried, key=lambda one: (one.breaches, _wrong(one.pairs, again), _misplaced(one.pairs, wanted)))
             pairing.pairs.extend(best.pairs)
             pairing.missing.extend(best.missing)
             pairing.extra.extend(best.extra)
@@ -833,6 +837,19 @@ def _end(txn: r.Transaction) -> int:
 
 def _repeats(later: r.Transaction, txn: r.Transaction) -> bool:
     return later.first_offset < 0 and later.outcome == txn.outcome
+
+
+def _sent_again(marked: Sequence[r.Transaction]) -> set[r.Transaction]:
+    """Markers without records that a later coordinator sent for the decision of the marker before (KAFKA-19999)."""
+    return {
+        txn
+        for before, txn in pairwise(marked)
+        if _repeats(txn, before) and txn.coordinator_epoch > before.coordinator_epoch
+    }
+
+
+def _wrong(pairs: Iterable[tuple[Decision, r.Transaction]], among: set[r.Transaction]) -> int:
+    return sum(txn in among and txn.outcome != decision.outcome for decision, txn in pairs)
 
 
 def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
