@@ -454,12 +454,15 @@ class _TxnJudge:
             best = self._align(wanted, of_epoch, whole)
             again = _sent_again(of_epoch)
             once = [txn for txn in of_epoch if txn not in again]
-            tried = [best]
+            pairings = [best]
             for markers in (of_epoch, once) if best.breaches and of_epoch else ():
                 if (by_time := _by_time(wanted, markers, known=self._known.whole)) is not None:
                     missing = _unpaired(wanted, by_time, from_start=whole or len(by_time) < len(markers))
-                    tried.append(_Pairing(by_time, missing, [], []))
-            best = min(tried, key=lambda one: (one.breaches, _wrong(one.pairs, again), _misplaced(one.pairs, wanted)))
+                    pairings.append(_Pairing(by_time, missing, [], []))
+            best = min(
+                pairings,
+                key=lambda tried: (tried.breaches, _wrong(tried.pairs, again), _misplaced(tried.pairs, wanted)),
+            )
             pairing.pairs.extend(best.pairs)
             pairing.missing.extend(best.missing)
             pairing.extra.extend(best.extra)
