@@ -117,8 +117,8 @@ def _groups(cluster: Cluster) -> Iterator[str]:
                     yield f"group {name} is {group.state_name}: it waits for {', '.join(waited[:_SHOWN])}"
         for client_id, name in [] if service is None else service.unused_lookups():
             yield (
-                f"client {client_id} has looked up the coordinator of group {name} and has not joined it: "
-                "a share consumer does so, as this broker has no share groups"
+                f"client {client_id} has looked up the coordinator of group {name}, which has no members and "
+                "no offsets; if it is a share consumer: this broker has no share groups"
             )
 
 
