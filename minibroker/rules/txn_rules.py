@@ -447,18 +447,21 @@ class _TxnJudge:
             of_epoch = [t for t in marked if t.marker_epoch == epoch]
             if not whole:
                 of_epoch = _fitting(wanted, of_epoch)
-            pairs = _by_time(wanted, of_epoch, known=self._known.whole)
-            if pairs and compacted:
-                pairing.pairs.extend(pairs)
-                continue
-            best = self._align(wanted, of_epoch, whole)
             again = _sent_again(of_epoch)
             once = [txn for txn in of_epoch if txn not in again]
+            by_time = [
+                (pairs, whole or len(pairs) < len(markers))
+                for markers in ([of_epoch, once] if again else [of_epoch])
+                if (pairs := _by_time(wanted, markers, known=self._known.whole)) is not None
+            ]
+            if compacted and any(pairs for pairs, _ in by_time):
+                pairing.pairs.extend(next(pairs for pairs, _ in by_time if pairs))
+                continue
+            best = self._align(wanted, of_epoch, whole)
             pairings = [best]
-            for markers in (of_epoch, once) if best.breaches and of_epoch else ():
-                if (by_time := _by_time(wanted, markers, known=self._known.whole)) is not None:
-                    missing = _unpaired(wanted, by_time, from_start=whole or len(by_time) < len(markers))
-                    pairings.append(_Pairing(by_time, missing, [], []))
+            if best.breaches and of_epoch:
+                for pairs, from_start in by_time:
+                    pairings.append(_Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), [], []))
             best = min(
                 pairings,
                 key=lambda tried: (tried.breaches, _wrong(tried.pairs, again), _misplaced(tried.pairs, wanted)),
