@@ -447,21 +447,23 @@ class _TxnJudge:
             of_epoch = [t for t in marked if t.marker_epoch == epoch]
             if not whole:
                 of_epoch = _fitting(wanted, of_epoch)
-            again = _sent_again(of_epoch)
-            once = [txn for txn in of_epoch if txn not in again]
+            again, stray = _sent_again(of_epoch), _of_nothing(wanted, of_epoch)
+            fitting = [txn for txn in of_epoch if txn not in stray]
+            once = [txn for txn in fitting if txn not in again]
             by_time = [
                 (pairs, whole or len(pairs) < len(markers))
-                for markers in ([of_epoch, once] if again else [of_epoch])
+                for markers in ([fitting, once] if again else [fitting])
                 if (pairs := _by_time(wanted, markers, known=self._known.whole)) is not None
             ]
             if compacted and any(pairs for pairs, _ in by_time):
                 pairing.pairs.extend(next(pairs for pairs, _ in by_time if pairs))
+                pairing.extra.extend(stray)
                 continue
             best = self._align(wanted, of_epoch, whole)
             pairings = [best]
             if best.breaches and of_epoch:
                 for pairs, from_start in by_time:
-                    pairings.append(_Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), [], []))
+                    pairings.append(_Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), stray, []))
             best = min(
                 pairings,
                 key=lambda tried: (tried.breaches, _wrong(tried.pairs, again), _misplaced(tried.pairs, wanted)),
@@ -852,6 +854,20 @@ def _sent_again(marked: Sequence[r.Transaction]) -> set[r.Transaction]:
         for before, txn in pairwise(marked)
         if _repeats(txn, before) and txn.coordinator_epoch > before.coordinator_epoch
     }
+
+
+def _of_nothing(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
+    """Markers of a coordinator that was deposed, and whose decision its successor has not got: none fits their time."""
+    following = [*wanted[1:], None]
+    return [
+        txn
+        for txn, later in pairwise(marked)
+        if txn.coordinator_epoch < later.coordinator_epoch
+        and not any(
+            _may_be_of(txn, decision, () if after is None else (after,))
+            for decision, after in zip(wanted, following, strict=True)
+        )
+    ]
 
 
 def _wrong(pairs: Iterable[tuple[Decision, r.Transaction]], among: set[r.Transaction]) -> int:

@@ -62,7 +62,7 @@ LIMIT = 2000
 SKIP_THE_SYNC = Defect(
     "skip-the-sync",
     "what is acknowledged after a sync survives a loss of power",
-    "minibroker_storage.log_files:LogFiles.flush",
+    "minibroker_storage.log_files:LogFiles._sync",
     "segment.flush()",
     "pass",
 )

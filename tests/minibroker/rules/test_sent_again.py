@@ -1,10 +1,11 @@
-"""A marker that a later coordinator sent again (KAFKA-19999), before a transaction whose own marker was dropped."""
+"""Markers of two coordinators: one that the later sent again (KAFKA-19999), before a transaction whose own marker was
+dropped; one of a decision that only the deposed one had."""
 
 from __future__ import annotations
 
 import pytest
 
-from minibroker.rules.rows import COMMIT, NONE, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.rows import ABORT, COMMIT, NONE, Log, LogFacts, Transaction, TxnState
 from minibroker.rules.txn_rules import judge_transactions
 
 STATES, DATA = Log("", "__transaction_state", 1), Log("", "t", 0)
@@ -59,3 +60,31 @@ def test_a_marker_of_the_same_coordinator_is_no_later_ones(again_ms: int) -> Non
     ((rule, message),) = judged(again_ms, coordinator_epoch=7)
     assert rule == "torn-transaction"
     assert message == "the coordinator decided ABORT, the marker at offset 9 says COMMIT"
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_marker_that_only_a_deposed_coordinator_decided_does_not_shift_those_after_it(compacted: bool) -> None:
+    """Seen in a copy of a live Kafka 4.4.0: an ABORT of coordinator epoch 1 between the decisions of epoch 2, which are
+    all carried out."""
+
+    def state(offset: int, name: str, start: int, at: int) -> TxnState:
+        coordinator_epoch = 1 if offset < 4 else 2
+        places = (("t", 0),) if name[:7] in ("Ongoing", "Prepare") else ()
+        return TxnState(STATES, offset, coordinator_epoch, "tx", 7, 0, 60_000, name, places, start, at, at)
+
+    states, markers = [state(0, "Empty", NONE, 5)], []
+    for number, name in enumerate(("Commit", "Abort", "Commit")):
+        start = BEGAN_MS + number * APART_MS
+        states += [
+            state(3 * number + 1, "Ongoing", start, start),
+            state(3 * number + 2, f"Prepare{name}", start, start + 20),
+            state(3 * number + 3, f"Complete{name}", start, start + 40),
+        ]
+        first = 10 * number
+        outcome, epoch = name.upper(), 1 if number == 0 else 2
+        markers.append(Transaction(DATA, "", 7, 0, first, first, first + 1, 0, outcome, epoch, start, start + 30))
+    stray_ms = BEGAN_MS + APART_MS // 2
+    markers.insert(1, Transaction(DATA, "", 7, 0, NONE, NONE, 5, 0, ABORT, 1, NONE, stray_ms))
+    facts = [LogFacts(DATA, cleaned_offset=2 if compacted else 0), LogFacts(STATES)]
+    findings = judge_transactions(markers, states, facts, coordinators_complete=True)
+    assert [line for line in (finding.message for finding in findings) if "says" in line or "decided in" in line] == []
