@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 from packages import ROOT
 
-MOST = 163
+MOST = 164
 _FOREIGN = "of a library or of the tests' own tools, which are no part of the product"
 _PLANTED = "planted defects say which part they replace"
 _CHOSEN = "a seed decides when this happens, and the test needs it now"
@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "test_docs.py": (3, _FOREIGN),
     "test_mutants.py": (1, _FOREIGN),
     "lab/demo/test_command.py": (6, _PLANTED),
+    "lab/simulation/test_planted.py": (1, _PLANTED),
     "lab/simulation/test_simulation.py": (3, _PLANTED),
     "minibroker/handlers/test_made_up_api.py": (7, "an API that does not exist is put into the table for one test"),
     "pipeline/test_sink_keeper.py": (3, _PLANTED),

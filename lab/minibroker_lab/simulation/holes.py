@@ -169,7 +169,10 @@ def _undone_truncation(finding: Finding, world: World) -> bool:
     cut = {(str(node), place) for node, place in world.history.evidence.uncut}
     if finding.rule in _OF_FILES and finding.log.root:
         return (finding.log.root, (finding.log.topic, finding.log.partition)) in cut
-    return _in_places(finding, world, {place for _, place in cut})
+    places = {place for _, place in cut}
+    if finding.rule == "txn-state":
+        return (finding.log.topic, finding.log.partition) in places
+    return _in_places(finding, world, places)
 
 
 def _forgotten_sync(finding: Finding, world: World) -> bool:
