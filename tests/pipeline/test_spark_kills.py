@@ -74,7 +74,8 @@ def port_of(bootstrap: str) -> int:
     return int(bootstrap.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("places", [PLACES[::2], pytest.param([*PLACES, *PLACES[:4]], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [PLACES[::2], [*PLACES, *PLACES[:4]]])
 def test_python_workers_are_killed(spark: Any, tmp_path: Path, places: list[tuple[Any, Any]]) -> None:
     """Those that plan, write and commit, in the session of the other tests."""
     with Minibroker(ephemeral=True, topics={TOPIC: PARTITIONS}) as broker:
