@@ -44,16 +44,25 @@ def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
         behind = None if late is None else _next(done, late, "AddPartitionsToTxn") or _next(done, late, "Produce")
         if late is None or behind is None:
             continue
-        times = _nth(done, behind)
+        begun = f"the next transaction has sent {behind['api']}"
+        # How many Produce requests the records of a transaction are is chance: what is counted may not depend on it.
+        meanwhile = {"until": behind["api"], "since_held": True}
         if late["api"] == behind["api"]:
-            times -= 1  # the late one itself is not answered
-        about = f"The {name.removeprefix('late ')} comes late: when the next transaction has sent {behind['api']}."
-        hold = {"api": late["api"], "action": "hold", "nth": _nth(done, late)}
-        hold["meanwhile"] = {"until": behind["api"], "times": times}
+            begun = "its own transaction has ended"
+            meanwhile["until"] = "EndTxn"
+        elif late["api"] == "Produce":  # its own transaction may yet add partitions
+            meanwhile = {"until": behind["api"], "times": _nth(done, behind)}
+        about = f"The {name.removeprefix('late ')} comes late: when {begun}."
+        hold = {"api": late["api"], "action": "hold", "nth": _nth(done, late), "meanwhile": meanwhile}
         steps = [step(hold)]
         after = _next(done, late, "Produce")
-        if after is not None and behind["api"] != "Produce":
-            delay = {"name": "delay", "ms": _AFTER_MS}
+        delay = {"name": "delay", "ms": _AFTER_MS}
+        if behind["api"] == "Produce":
+            # That of the next transaction; a late one has been sent again before it.
+            ends = sum(one["api"] == "EndTxn" and one["number"] < late["number"] for one in done)
+            again = 1 if late["api"] == "EndTxn" else 0
+            steps.append(step({"api": "EndTxn", "action": delay, "nth": ends + 2 + again}))
+        elif after is not None:
             steps.append(step({"api": "Produce", "action": delay, "nth": _nth(done, after)}))
         scripts.append(Script(name, about, tuple(steps)))
     return scripts

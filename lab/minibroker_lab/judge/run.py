@@ -93,6 +93,7 @@ def run_command(
             for rule in [dict(step.rule)]
         ]
         due: dict[int, float] = {}
+        before: dict[int, int] = {}
         environment = {
             **os.environ,
             "BOOTSTRAP_SERVERS": broker.bootstrap_servers,
@@ -137,8 +138,13 @@ def run_command(
                         if time.monotonic() >= due[fault.id]:
                             del due[fault.id]
                             fault.release()
-                    elif step.until and _answered(run, step.until) >= step.times:
-                        fault.release()
+                    elif step.until:
+                        if step.since_held and fault.id not in before:
+                            _collect(broker, run)  # what was answered between the last look and the hold
+                            before[fault.id] = _answered(run, step.until)
+                        if _answered(run, step.until) - before.get(fault.id, 0) >= step.times:
+                            fault.release()
+                            before.pop(fault.id, None)
                 time.sleep(_POLL_SECONDS)
         finally:
             if child is not None:

@@ -4,7 +4,7 @@ A script has ``about`` (one line), ``brokers`` (how many it needs, default 1; to
 number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
 has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
 broker clock moves on, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
-answered since the command began, and then it is let go.
+answered since the command began, with ``since_held = true`` since it is held, and then it is let go.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Step:
 
     advance_ms: how far the clock moves while the rule holds a request.
     until, times: what it is held for.
+    since_held: `times` leaves out what was answered before it was held.
     restart: the command is killed and started again while the rule holds a request, then given up.
 
     Without any of these the request is never released.
@@ -49,6 +50,7 @@ class Step:
     until: str = ""
     times: int = 1
     restart: bool = False
+    since_held: bool = False
 
     @property
     def applies(self) -> bool:
@@ -123,12 +125,15 @@ def step(fault: dict[str, Any]) -> Step:
     if meanwhile is None:
         return Step(rule)
     apis = [row.name for row in rows().values()]
-    known = {"advance_ms", "until", "times", "restart_client"}
+    known = {"advance_ms", "until", "times", "since_held", "restart_client"}
     if not isinstance(meanwhile, dict) or not meanwhile or meanwhile.keys() - known:
         raise FaultError("meanwhile is a table with advance_ms, with until and times, or with restart_client")
     restart = meanwhile.get("restart_client", False)
     if restart is not True and "restart_client" in meanwhile:
         raise FaultError("meanwhile has restart_client = true, or does not have it")
+    since_held = meanwhile.get("since_held", False)
+    if "since_held" in meanwhile and (since_held is not True or "until" not in meanwhile):
+        raise FaultError("meanwhile has since_held = true with until, or does not have it")
     numbers = [meanwhile.get("advance_ms", 1), meanwhile.get("times", 1)]
     if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 1 for number in numbers):
         raise FaultError("meanwhile has advance_ms and times, numbers of 1 or more")
@@ -143,7 +148,7 @@ def step(fault: dict[str, Any]) -> Step:
     if rule["action"]["name"] != "hold":
         raise FaultError("meanwhile needs the action hold")
     until, times = meanwhile.get("until", ""), meanwhile.get("times", 1)
-    return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart)
+    return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart, since_held)
 
 
 def action_text(action: Mapping[str, Any] | str) -> str:
@@ -160,6 +165,7 @@ def as_toml(script: Script) -> str:
         held: dict[str, Any] = {"restart_client": True} if step.restart else {}
         held |= {"advance_ms": step.advance_ms} if step.advance_ms else {}
         held |= {"until": step.until, "times": step.times} if step.until else {}
+        held |= {"since_held": True} if step.since_held else {}
         meanwhile = {"meanwhile": held} if held else {}
         lines += ["", "[[fault]]"]
         lines += [

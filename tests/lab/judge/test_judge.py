@@ -215,9 +215,10 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "Produce" }\n')
     status, report = judged(tmp_path, "right", "--script", str(late))
     assert (status, report["failures"]) == (4, 1)
-    late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "EndTxn" }\n')
-    status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
-    assert (status, report["status"]) == (1, None)
+    for never in ('until = "EndTxn"', 'until = "Produce", since_held = true'):
+        late.write_text(HELD.replace("Produce", "EndTxn") + f"{{ {never} }}\n")
+        status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
+        assert (status, report["status"], report["failures"]) == (1, None, 1)
 
 
 NONE_FITTED = "no request fitted what the script makes fail:"
@@ -363,6 +364,8 @@ HELD = '[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = '
         (HELD + '{ until = "Produce", advance_ms = 1 }', "either advance_ms or until"),
         (HELD + "{ unto = 2 }", "with advance_ms, with until and times, or with restart_client"),
         (HELD + "{ restart_client = false }", "has restart_client = true"),
+        (HELD + '{ until = "Produce", since_held = false }', "has since_held = true with until"),
+        (HELD + "{ advance_ms = 1, since_held = true }", "has since_held = true with until"),
         (HELD + '{ restart_client = true, until = "Produce" }', "restart_client without until"),
         ("[[fault]]\ntimes = 2" + HELD.removeprefix("[[fault]]") + "{ restart_client = true }", "with times = 1"),
         ("fault = [1]", "fault 1"),

@@ -34,27 +34,31 @@ def calm(*apis: str) -> list[Exchange]:
     return [exchange(number, what) for number, what in enumerate(apis, 1)]
 
 
-def faults(script: Script) -> list[tuple[str, int, str, int]]:
-    return [(*one.rule["api"], one.rule["nth"], one.until, one.times) for one in script.steps]
+def faults(script: Script) -> list[tuple[str, int, str, int, bool]]:
+    return [(*one.rule["api"], one.rule["nth"], one.until, one.times, one.since_held) for one in script.steps]
 
 
 def test_each_request_is_late_until_the_next_transaction_has_begun() -> None:
     scripts = late_scripts(calm("Produce", *CALM))
     assert {one.name: faults(one) for one in scripts} == {
-        "late commit": [("EndTxn", 1, "AddPartitionsToTxn", 2), ("Produce", 3, "", 1)],
-        "late abort": [("EndTxn", 2, "AddPartitionsToTxn", 3), ("Produce", 4, "", 1)],
-        "late Produce": [("Produce", 1, "AddPartitionsToTxn", 2), ("Produce", 3, "", 1)],
+        "late commit": [("EndTxn", 1, "AddPartitionsToTxn", 1, True), ("Produce", 3, "", 1, False)],
+        "late abort": [("EndTxn", 2, "AddPartitionsToTxn", 1, True), ("Produce", 4, "", 1, False)],
+        "late Produce": [("Produce", 1, "AddPartitionsToTxn", 2, False), ("Produce", 3, "", 1, False)],
     }
     assert [parse(as_toml(one), one.name) for one in scripts] == scripts
 
 
-def test_with_transaction_version_2_the_next_transaction_begins_with_its_produce() -> None:
-    scripts = late_scripts(calm(*(what for what in CALM if what != "Add")))
+@pytest.mark.parametrize("batches", [("Produce",), ("Produce", "Produce")], ids=["one Produce", "two"])
+def test_with_transaction_version_2_it_is_all_the_same_how_many_produce_requests_a_transaction_is(
+    batches: tuple[str, ...],
+) -> None:
+    scripts = late_scripts(calm(*batches, "commit", *batches, "abort", "Produce", "commit"))
     assert {one.name: faults(one) for one in scripts} == {
-        "late commit": [("EndTxn", 1, "Produce", 2)],
-        "late abort": [("EndTxn", 2, "Produce", 3)],
-        "late Produce": [("Produce", 1, "Produce", 1)],
+        "late commit": [("EndTxn", 1, "Produce", 1, True), ("EndTxn", 3, "", 1, False)],
+        "late abort": [("EndTxn", 2, "Produce", 1, True), ("EndTxn", 4, "", 1, False)],
+        "late Produce": [("Produce", 1, "EndTxn", 1, True), ("EndTxn", 2, "", 1, False)],
     }
+    assert [parse(as_toml(one), one.name) for one in scripts] == scripts
 
 
 def test_without_a_next_transaction_nothing_can_be_late() -> None:
