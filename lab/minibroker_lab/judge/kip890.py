@@ -59,7 +59,7 @@ def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
         delay = {"name": "delay", "ms": _AFTER_MS}
         if behind["api"] == "Produce":
             # That of the next transaction; a late one has been sent again before it.
-            ends = sum(one["api"] == "EndTxn" and one["number"] < late["number"] for one in done)
+            ends = sum(exchange["api"] == "EndTxn" and exchange["number"] < late["number"] for exchange in done)
             again = 1 if late["api"] == "EndTxn" else 0
             steps.append(step({"api": "EndTxn", "action": delay, "nth": ends + 2 + again}))
         elif after is not None:
