@@ -15,28 +15,9 @@ from minibroker.metadata.config_resources import ConfigResourceType
 from minibroker.metadata.image import NO_LEADER
 from minibroker.security.acls import AclBinding
 from minibroker.security.credentials import SCRAM_MECHANISMS, ScramCredential
+from minibroker_protocol import metadata_records as r
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
-from minibroker_protocol.metadata_records import (
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UserScramCredentialRecord,
-    decode_metadata_record,
-)
 from minibroker_protocol.records import CorruptBatch, decode_records
 from minibroker_storage.directory import CLUSTER_METADATA
 from minibroker_storage.disk import Disk, join
@@ -204,34 +185,34 @@ class _Replay:
         self._configs: dict[str, dict[str, str]] = {}  # a topic's can come before and stay after it
         self._pending: list[Message] | None = None
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
-            TopicRecord: self._add_topic,
-            PartitionRecord: self._set_partition,
-            PartitionChangeRecord: self._change_partition,
-            RemoveTopicRecord: self._remove_topic,
-            ConfigRecord: self._config,
-            FeatureLevelRecord: self._feature,
-            ProducerIdsRecord: self._producer_ids,
-            AccessControlEntryRecord: self._add_acl,
-            RemoveAccessControlEntryRecord: self._remove_acl,
-            UserScramCredentialRecord: self._set_scram_credential,
-            RemoveUserScramCredentialRecord: self._remove_scram_credential,
-            ClientQuotaRecord: self._quota,
-            DelegationTokenRecord: self._add_token,
-            RemoveDelegationTokenRecord: self._remove_token,
+            r.TopicRecord: self._add_topic,
+            r.PartitionRecord: self._set_partition,
+            r.PartitionChangeRecord: self._change_partition,
+            r.RemoveTopicRecord: self._remove_topic,
+            r.ConfigRecord: self._config,
+            r.FeatureLevelRecord: self._feature,
+            r.ProducerIdsRecord: self._producer_ids,
+            r.AccessControlEntryRecord: self._add_acl,
+            r.RemoveAccessControlEntryRecord: self._remove_acl,
+            r.UserScramCredentialRecord: self._set_scram_credential,
+            r.RemoveUserScramCredentialRecord: self._remove_scram_credential,
+            r.ClientQuotaRecord: self._quota,
+            r.DelegationTokenRecord: self._add_token,
+            r.RemoveDelegationTokenRecord: self._remove_token,
         }
 
     def apply_value(self, value: bytes) -> None:
         """Apply an encoded record; one of a type that says nothing here is passed over. Raises Malformed."""
-        record = decode_metadata_record(value)
+        record = r.decode_metadata_record(value)
         if record is not None:
             self.apply(record)
 
     def apply(self, record: Message) -> None:
-        if isinstance(record, BeginTransactionRecord):
+        if isinstance(record, r.BeginTransactionRecord):
             self._pending = []
-        elif isinstance(record, AbortTransactionRecord):
+        elif isinstance(record, r.AbortTransactionRecord):
             self._pending = None
-        elif isinstance(record, EndTransactionRecord):
+        elif isinstance(record, r.EndTransactionRecord):
             pending, self._pending = self._pending or [], None
             for message in pending:
                 self._handlers[type(message)](message)
@@ -242,12 +223,12 @@ class _Replay:
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
-    def _add_topic(self, record: TopicRecord) -> None:
+    def _add_topic(self, record: r.TopicRecord) -> None:
         self._names[record.topic_id] = record.name
         configs = self._configs.setdefault(record.name, {})
         self.metadata.topics[record.name] = KraftTopic(record.name, record.topic_id, configs=configs)
 
-    def _set_partition(self, record: PartitionRecord) -> None:
+    def _set_partition(self, record: r.PartitionRecord) -> None:
         self._topic(record.topic_id).partitions[record.partition_id] = KraftPartition(
             tuple(record.replicas),
             tuple(record.isr),
@@ -257,7 +238,7 @@ class _Replay:
             tuple(record.directories),
         )
 
-    def _change_partition(self, record: PartitionChangeRecord) -> None:
+    def _change_partition(self, record: r.PartitionChangeRecord) -> None:
         partitions = self._topic(record.topic_id).partitions
         if record.partition_id not in partitions:
             raise Malformed(f"{DIRECTORY}: a change of partition {record.partition_id}, which no record made")
@@ -273,7 +254,7 @@ class _Replay:
             changed = replace(changed, leader=record.leader, leader_epoch=before.leader_epoch + 1)
         partitions[record.partition_id] = changed
 
-    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+    def _remove_topic(self, record: r.RemoveTopicRecord) -> None:
         name = self._names.pop(record.topic_id, "")
         self.metadata.topics.pop(name, None)
         self._configs.pop(name, None)
@@ -284,7 +265,7 @@ class _Replay:
             raise Malformed(f"{DIRECTORY}: a partition of topic id {topic_id.hex()}, which no record made")
         return self.metadata.topics[name]
 
-    def _config(self, record: ConfigRecord) -> None:
+    def _config(self, record: r.ConfigRecord) -> None:
         if record.resource_type == ConfigResourceType.TOPIC:
             configs = self._configs.setdefault(record.resource_name, {})
         elif record.resource_type == ConfigResourceType.BROKER:
@@ -301,13 +282,13 @@ class _Replay:
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
-    def _feature(self, record: FeatureLevelRecord) -> None:
+    def _feature(self, record: r.FeatureLevelRecord) -> None:
         self.metadata.features[record.name] = record.feature_level
 
-    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+    def _producer_ids(self, record: r.ProducerIdsRecord) -> None:
         self.metadata.next_producer_id = record.next_producer_id
 
-    def _add_acl(self, record: AccessControlEntryRecord) -> None:
+    def _add_acl(self, record: r.AccessControlEntryRecord) -> None:
         self.metadata.acls[record.id] = AclBinding(
             record.resource_type,
             record.resource_name,
@@ -318,19 +299,19 @@ class _Replay:
             record.permission_type,
         )
 
-    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+    def _remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
         self.metadata.acls.pop(record.id, None)
 
-    def _set_scram_credential(self, record: UserScramCredentialRecord) -> None:
+    def _set_scram_credential(self, record: r.UserScramCredentialRecord) -> None:
         mechanism = _mechanism(record.mechanism)
         self.metadata.scram_credentials[mechanism, record.name] = ScramCredential(
             record.name, mechanism, record.salt, record.stored_key, record.server_key, record.iterations
         )
 
-    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+    def _remove_scram_credential(self, record: r.RemoveUserScramCredentialRecord) -> None:
         self.metadata.scram_credentials.pop((_mechanism(record.mechanism), record.name), None)
 
-    def _quota(self, record: ClientQuotaRecord) -> None:
+    def _quota(self, record: r.ClientQuotaRecord) -> None:
         entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
         keys = self.metadata.quotas.setdefault(entity, set())
         if record.remove:
@@ -340,10 +321,10 @@ class _Replay:
         if not keys:
             del self.metadata.quotas[entity]
 
-    def _add_token(self, record: DelegationTokenRecord) -> None:
+    def _add_token(self, record: r.DelegationTokenRecord) -> None:
         self.metadata.delegation_tokens.add(record.token_id)
 
-    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+    def _remove_token(self, record: r.RemoveDelegationTokenRecord) -> None:
         self.metadata.delegation_tokens.discard(record.token_id)
 
 

@@ -31,14 +31,12 @@ R = TypeVar("R")
 class CoordinatorRecord:
     """One record of an internal topic: typed key and value; `value` None is a tombstone. Never changed once made.
 
-    On disk key and value each start with an int16: `key_type` for the key, `value_version` for the value.
+    On disk key and value each start with an int16: the type that the key's schema declares, and `value_version`.
     """
 
-    key_type: int
     key: Data
-    value: Data | None
+    value: Data | None = None
     value_version: int = 0
-    key_version: int = 0
     _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def encode(self) -> None:
@@ -46,7 +44,7 @@ class CoordinatorRecord:
         self._encoded = self.value_bytes()
 
     def key_bytes(self) -> bytes:
-        return b"".join(self.key.encode_buffers(self.key_version, self.key_type.to_bytes(2, "big")))
+        return b"".join(self.key.encode_buffers(0, self.key.__record_type__.to_bytes(2, "big")))
 
     def value_bytes(self) -> bytes | None:
         if self.value is None:

@@ -8,6 +8,8 @@ Field names and versions: Kafka 4.4.0's message definitions.
 
 from __future__ import annotations
 
+from functools import cache
+
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.fields import NO_ID, bytes_, f, int8, int16, int32, int64, string, uuid
 from minibroker_protocol.structs import Struct
@@ -291,3 +293,16 @@ class ConsumerGroupRegularExpressionValue(Data, record_type=16, versions="0", fl
     topics: list[string]
     version: int64
     timestamp: int64
+
+
+@cache
+def record_types(topic: str) -> dict[int, tuple[type[Data], type[Data]]]:
+    """Record type → (class of the key, class of the value) of a coordinator's topic. Type 0 is a transactional id in
+    one topic, an old offset in the other."""
+    declared = globals()
+    types = {}
+    for name, key in declared.items():
+        ours = name.endswith("Key") and (name == "TransactionLogKey") == (topic == "__transaction_state")
+        if ours and key.__record_type__ >= 0:
+            types[key.__record_type__] = (key, declared[name.removesuffix("Key") + "Value"])
+    return types

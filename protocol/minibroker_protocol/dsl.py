@@ -150,10 +150,10 @@ class Header(Message, base=True):
 
 class Data(Message, base=True):
     """A record or a blob inside one: markers, group metadata, transaction state. ``record_type`` is the number that
-    starts the key of a coordinator's record."""
+    starts the key of a coordinator's record; -1 for anything else."""
 
-    __record_type__: ClassVar[int | None]
+    __record_type__: ClassVar[int]
 
-    def __init_subclass__(cls, *, record_type: int | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, *, record_type: int = -1, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.__record_type__ = record_type

@@ -8,7 +8,7 @@ A record's value is framed: unsigned varints for the frame version, the record's
 from __future__ import annotations
 
 from minibroker_protocol.codegen_read import varint
-from minibroker_protocol.dsl import Data, Message
+from minibroker_protocol.dsl import DECLARED, Data, Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.fields import bool_, bytes_, f, float64, int8, int16, int32, int64, string, uuid
 from minibroker_protocol.structs import Struct
@@ -171,29 +171,7 @@ class RemoveDelegationTokenRecord(Data, record_type=26, versions="0", flexible="
     token_id: string
 
 
-_TYPES: dict[int, type[Data]] = {
-    kind.__record_type__: kind
-    for kind in (
-        TopicRecord,
-        PartitionRecord,
-        ConfigRecord,
-        PartitionChangeRecord,
-        RemoveTopicRecord,
-        DelegationTokenRecord,
-        UserScramCredentialRecord,
-        FeatureLevelRecord,
-        ClientQuotaRecord,
-        ProducerIdsRecord,
-        AccessControlEntryRecord,
-        RemoveAccessControlEntryRecord,
-        RemoveUserScramCredentialRecord,
-        BeginTransactionRecord,
-        EndTransactionRecord,
-        AbortTransactionRecord,
-        RemoveDelegationTokenRecord,
-    )
-    if kind.__record_type__ is not None
-}
+_TYPES = {kind.__record_type__: kind for kind in DECLARED if issubclass(kind, Data) and kind.__module__ == __name__}
 
 
 def decode_metadata_record(value: bytes) -> Message | None:

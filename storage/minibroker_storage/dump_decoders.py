@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from functools import cache
 from typing import Any, NamedTuple
 
 from minibroker_protocol import coordinator_records
@@ -23,18 +22,6 @@ _VERSION = struct.Struct(">h")
 _ID_BYTES = 16
 
 
-@cache
-def _types(topic: str) -> dict[int, tuple[type[Data], type[Data]]]:
-    """Record type -> key and value class. Type 0 is a transactional id in one topic, an old offset in the other."""
-    types: dict[int, tuple[type[Data], type[Data]]] = {}
-    for name, key in vars(coordinator_records).items():
-        number = getattr(key, "__record_type__", None)
-        if number is None or not name.endswith("Key") or (name == "TransactionLogKey") != (topic == TRANSACTIONS):
-            continue
-        types[number] = (key, getattr(coordinator_records, name.removesuffix("Key") + "Value"))
-    return types
-
-
 class CoordinatorRecord(NamedTuple):
     """`type` is the name of its classes without Key and Value, or LITERAL; `value` and `version`, which is the value's,
     are None for a tombstone."""
@@ -49,7 +36,7 @@ def coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> Co
     """A coordinator's record; None when it is of no known type or broken."""
     if key is None or len(key) < _VERSION.size:
         return None
-    types = _types(topic).get(_VERSION.unpack_from(key)[0])
+    types = coordinator_records.record_types(topic).get(_VERSION.unpack_from(key)[0])
     if types is None:
         return None
     name = types[0].__name__.removesuffix("Key")

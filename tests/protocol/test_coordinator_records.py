@@ -140,20 +140,22 @@ def test_sample(name: str) -> None:
     assert type(record).decode(bytes.fromhex(wire), version) == record
 
 
-def test_every_key_has_the_value_that_stands_beside_it() -> None:
-    """A reader of these topics finds the value by the name of the key, so a search does not show that it is used."""
-    keys = [
-        name for name, cls in vars(coordinator_records).items() if getattr(cls, "__record_type__", None) is not None
-    ]
-    keys = [name.removesuffix("Key") for name in keys if name.endswith("Key")]
-    assert keys
-    assert [key for key in keys if not hasattr(coordinator_records, f"{key}Value")] == []
+@pytest.mark.parametrize(
+    ("topic", "numbers"), [("__transaction_state", {0}), ("__consumer_offsets", {0, 1, 2, 3, 4, 5, 6, 7, 8, 16})]
+)
+def test_every_record_type_of_a_topic_has_its_key_and_its_value(topic: str, numbers: set[int]) -> None:
+    types = coordinator_records.record_types(topic)
+    assert set(types) == numbers
+    for number, (key, value) in types.items():
+        assert key.__record_type__ == value.__record_type__ == number
+        assert key.__name__.removesuffix("Key") == value.__name__.removesuffix("Value")
+        assert (key is TransactionLogKey) == (topic == "__transaction_state")
 
 
 def test_record_types_start_the_keys() -> None:
     assert (LegacyOffsetCommitKey.__record_type__, OffsetCommitKey.__record_type__) == (0, 1)
     assert (GroupMetadataKey.__record_type__, TransactionLogKey.__record_type__) == (2, 0)
-    assert EndTxnMarker.__record_type__ is None
+    assert EndTxnMarker.__record_type__ == -1
     types = {
         m.__record_type__
         for m in all_messages()
@@ -165,13 +167,3 @@ def test_record_types_start_the_keys() -> None:
 def test_version_0_cannot_carry_what_version_1_added() -> None:
     with pytest.raises(EncodeError, match="TransactionLogValue v0: previous_producer_id"):
         transaction(1, None).encode(0)
-
-
-def test_a_key_and_its_value_are_of_one_type() -> None:
-    types = {
-        name: kind.__record_type__
-        for name, kind in vars(coordinator_records).items()
-        if isinstance(kind, type) and getattr(kind, "__record_type__", None) is not None
-    }
-    values = {name.removesuffix("Value"): number for name, number in types.items() if name.endswith("Value")}
-    assert {name: types[f"{name}Key"] for name in values} == values

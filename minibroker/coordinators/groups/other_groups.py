@@ -26,6 +26,14 @@ class OtherRecord(CoordinatorRecord):
 
     raw_key: bytes = b""
 
+    @property
+    def key_type(self) -> int:
+        return int.from_bytes(self.raw_key[:2], "big")
+
+    @property
+    def group_id(self) -> str:
+        return self.key.group_id  # type: ignore[attr-defined, no-any-return]
+
     def key_bytes(self) -> bytes:
         return self.raw_key
 
@@ -36,7 +44,7 @@ def decode_other(key_type: int, key: bytes, value: bytes | None) -> OtherRecord 
         return None
     # The key of every record of these groups begins with the group's id, which is all of this one.
     group, _ = ConsumerGroupMetadataKey.decode_from(key, 0, 2)
-    return OtherRecord(key_type, group, None if value is None else group, raw_key=key)
+    return OtherRecord(group, None if value is None else group, raw_key=key)
 
 
 @dataclass(slots=True)
@@ -63,7 +71,7 @@ class OtherGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         key = ConsumerGroupMetadataKey(group_id=self.group_id)
-        return [OtherRecord(key_type, key, None, raw_key=raw) for raw, key_type in self.keys.items()]
+        return [OtherRecord(key, raw_key=raw) for raw in self.keys]
 
 
 class OtherGroups:
@@ -73,7 +81,7 @@ class OtherGroups:
         self._groups: dict[str, OtherGroup] = {}
 
     def replay(self, record: OtherRecord) -> None:
-        group_id = record.key.group_id  # type: ignore[attr-defined]
+        group_id = record.group_id
         group = self._groups.setdefault(group_id, OtherGroup(group_id, _TYPES[record.key_type]))
         if record.value is not None:
             group.keys[record.raw_key] = record.key_type

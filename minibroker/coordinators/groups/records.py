@@ -4,41 +4,16 @@ from __future__ import annotations
 
 from minibroker.coordinators.groups.other_groups import decode_other
 from minibroker.coordinators.result import CoordinatorRecord
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol import coordinator_records as c
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import Malformed
 
-LEGACY_OFFSET_COMMIT = 0
-OFFSET_COMMIT = 1
-GROUP_METADATA = 2
-CONSUMER_GROUP_METADATA = 3
-CONSUMER_GROUP_PARTITION_METADATA = 4
-CONSUMER_GROUP_MEMBER_METADATA = 5
-CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
-CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
-CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
-CONSUMER_GROUP_REGULAR_EXPRESSION = 16
-
 _TYPES: dict[int, tuple[type[Data], type[Data]]] = {
-    LEGACY_OFFSET_COMMIT: (c.LegacyOffsetCommitKey, c.OffsetCommitValue),
-    OFFSET_COMMIT: (c.OffsetCommitKey, c.OffsetCommitValue),
-    GROUP_METADATA: (c.GroupMetadataKey, c.GroupMetadataValue),
-    CONSUMER_GROUP_METADATA: (c.ConsumerGroupMetadataKey, c.ConsumerGroupMetadataValue),
-    CONSUMER_GROUP_PARTITION_METADATA: (c.ConsumerGroupPartitionMetadataKey, c.ConsumerGroupPartitionMetadataValue),
-    CONSUMER_GROUP_MEMBER_METADATA: (c.ConsumerGroupMemberMetadataKey, c.ConsumerGroupMemberMetadataValue),
-    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
-        c.ConsumerGroupTargetAssignmentMetadataKey,
-        c.ConsumerGroupTargetAssignmentMetadataValue,
-    ),
-    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        c.ConsumerGroupTargetAssignmentMemberKey,
-        c.ConsumerGroupTargetAssignmentMemberValue,
-    ),
-    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        c.ConsumerGroupCurrentMemberAssignmentKey,
-        c.ConsumerGroupCurrentMemberAssignmentValue,
-    ),
-    CONSUMER_GROUP_REGULAR_EXPRESSION: (c.ConsumerGroupRegularExpressionKey, c.ConsumerGroupRegularExpressionValue),
+    **c.record_types(CONSUMER_OFFSETS_TOPIC),
+    # Its own value is the first version of the newer one, byte for byte, so that the two are replayed alike
+    # (GroupCoordinatorShard.convertLegacyOffsetCommitValue).
+    c.LegacyOffsetCommitKey.__record_type__: (c.LegacyOffsetCommitKey, c.OffsetCommitValue),
 }
 
 # Version 3 is what Kafka writes of a classic group; 4, the flexible one, it only reads.
@@ -59,30 +34,26 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     key_class, value_class = types
     typed_key = key_class.decode(key, 0, 2)
     if value is None:
-        return CoordinatorRecord(key_type, typed_key, None)
+        return CoordinatorRecord(typed_key)
     version = int.from_bytes(value[:2], "big", signed=True)
     low, high = value_class.__versions__
     if not low <= version <= high:
         return None
-    return CoordinatorRecord(key_type, typed_key, value_class.decode(value, version, 2), version)
+    return CoordinatorRecord(typed_key, value_class.decode(value, version, 2), version)
 
 
 def offset_commit(group_id: str, topic: str, partition: int, value: c.OffsetCommitValue) -> CoordinatorRecord:
-    return CoordinatorRecord(
-        OFFSET_COMMIT,
-        c.OffsetCommitKey(group=group_id, topic=topic, partition=partition),
-        value,
-        _OFFSET_COMMIT_VERSION if value.expire_timestamp == -1 else _OFFSET_COMMIT_VERSION_WITH_EXPIRY,
-    )
+    version = _OFFSET_COMMIT_VERSION if value.expire_timestamp == -1 else _OFFSET_COMMIT_VERSION_WITH_EXPIRY
+    return CoordinatorRecord(c.OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    return CoordinatorRecord(OFFSET_COMMIT, c.OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    return CoordinatorRecord(c.OffsetCommitKey(group=group_id, topic=topic, partition=partition))
 
 
 def group_metadata(group_id: str, value: c.GroupMetadataValue) -> CoordinatorRecord:
-    return CoordinatorRecord(GROUP_METADATA, c.GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
+    return CoordinatorRecord(c.GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
-    return CoordinatorRecord(GROUP_METADATA, c.GroupMetadataKey(group=group_id), None)
+    return CoordinatorRecord(c.GroupMetadataKey(group=group_id))

@@ -186,13 +186,12 @@ class GroupShard:
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
     ) -> None:
-        key_type = record.key_type
+        key = record.key
         if isinstance(record, OtherRecord):
             self._replay_other(record)
-        elif key_type in (records.OFFSET_COMMIT, records.LEGACY_OFFSET_COMMIT):
-            self._replay_offset(record, offset, producer_id if transactional else NO_PRODUCER_ID)
-        elif key_type == records.GROUP_METADATA:
-            key = cast("c.GroupMetadataKey", record.key)
+        elif isinstance(key, c.OffsetCommitKey | c.LegacyOffsetCommitKey):
+            self._replay_offset(key, record, offset, producer_id if transactional else NO_PRODUCER_ID)
+        elif isinstance(key, c.GroupMetadataKey):
             self._replay_group(key.group, cast("c.GroupMetadataValue | None", record.value))
         else:
             replay_consumer_record(self.groups, record)
@@ -200,8 +199,13 @@ class GroupShard:
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.offsets.complete(producer_id, committed=committed)
 
-    def _replay_offset(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
-        key = cast("c.OffsetCommitKey", record.key)
+    def _replay_offset(
+        self,
+        key: c.OffsetCommitKey | c.LegacyOffsetCommitKey,
+        record: CoordinatorRecord,
+        offset: int,
+        producer_id: int,
+    ) -> None:
         if record.value is not None and key.group not in self.groups and self.others.get(key.group) is None:
             self.groups[key.group] = ClassicGroup(key.group, self.env.now_ms())
         self.offsets.replay(
@@ -215,7 +219,7 @@ class GroupShard:
 
     def _replay_other(self, record: OtherRecord) -> None:
         self.others.replay(record)
-        group_id = record.key.group_id  # type: ignore[attr-defined]
+        group_id = record.group_id
         group = self.groups.get(group_id)
         if self.others.get(group_id) is not None and isinstance(group, ClassicGroup) and not self._live:
             del self.groups[group_id]  # known by its offsets alone so far

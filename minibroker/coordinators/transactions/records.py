@@ -39,7 +39,6 @@ from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, 
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
-KEY_TYPE = 0
 KNOWN_VALUE_VERSIONS = (0, 1)
 LITERAL_VERSION = 1
 
@@ -103,7 +102,7 @@ def record_of(
 
 def _record(metadata: TransactionMetadata, value: Data, version: int) -> TransactionRecord:
     transactional_id = metadata.transactional_id
-    return TransactionRecord(KEY_TYPE, _key(transactional_id), value, version, 0, transactional_id, metadata)
+    return TransactionRecord(_key(transactional_id), value, version, transactional_id, metadata)
 
 
 @lru_cache(maxsize=4096)
@@ -113,7 +112,7 @@ def _key(transactional_id: str) -> TransactionLogKey:
 
 @lru_cache(maxsize=4096)
 def _key_bytes(transactional_id: str) -> bytes:
-    return CoordinatorRecord(KEY_TYPE, _key(transactional_id), None).key_bytes()
+    return CoordinatorRecord(_key(transactional_id)).key_bytes()
 
 
 def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
@@ -134,7 +133,7 @@ def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
 
 def tombstone_of(transactional_id: str) -> TransactionRecord:
     """The record that makes the log forget the id."""
-    return TransactionRecord(KEY_TYPE, _key(transactional_id), None, transactional_id=transactional_id)
+    return TransactionRecord(_key(transactional_id), transactional_id=transactional_id)
 
 
 def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "kafka") -> TransactionRecord | None:
@@ -142,7 +141,7 @@ def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "ka
 
     Raises Malformed when a known version does not parse.
     """
-    if int.from_bytes(key[:2], "big", signed=True) != KEY_TYPE:
+    if int.from_bytes(key[:2], "big", signed=True) != TransactionLogKey.__record_type__:
         return None
     transactional_id = TransactionLogKey.decode(key, 0, 2).transactional_id
     if value is None:

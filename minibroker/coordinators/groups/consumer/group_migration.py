@@ -25,10 +25,10 @@ from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadat
 from minibroker.coordinators.groups.consumer.member import ClassicMemberMetadata, ConsumerMember, protocols_of
 from minibroker.coordinators.groups.consumer.replay import AnyGroup, replay_consumer_record
 from minibroker.coordinators.groups.environment import Environment
-from minibroker.coordinators.groups.records import GROUP_METADATA, group_metadata
+from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.kernel.logs import get_logger
-from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
+from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue, GroupMetadataKey
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
 _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
@@ -103,7 +103,7 @@ def _replayed(group_id: str, result: Iterable[CoordinatorRecord]) -> ConsumerGro
     """The group after these records, for further decisions about the same request."""
     groups: dict[str, AnyGroup] = {}
     for record in result:
-        if record.key_type != GROUP_METADATA:
+        if not isinstance(record.key, GroupMetadataKey):
             replay_consumer_record(groups, record)
     group = groups[group_id]
     assert isinstance(group, ConsumerGroup)

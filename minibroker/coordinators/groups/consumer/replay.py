@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup, Resolved
 from minibroker.coordinators.result import CoordinatorRecord
+from minibroker_protocol import coordinator_records as c
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -22,29 +22,25 @@ def replay_consumer_record(groups: dict[str, AnyGroup], record: CoordinatorRecor
         # A group known by its offsets alone, or an empty classic one whose tombstone compaction took, gives way.
         group = groups[key.group_id] = ConsumerGroup(key.group_id)
     group.version += 1
-    match record.key_type:
-        case records.CONSUMER_GROUP_METADATA:
-            if value is None:
-                del groups[key.group_id]
-            else:
-                group.set_epoch(value)
-        case records.CONSUMER_GROUP_MEMBER_METADATA:
-            if value is None:
-                group.remove_member(key.member_id)
-            else:
-                group.set_member(key.member_id, value)
-        case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
+    match key:
+        case c.ConsumerGroupMetadataKey() if value is None:
+            del groups[key.group_id]
+        case c.ConsumerGroupMetadataKey():
+            group.set_epoch(value)
+        case c.ConsumerGroupMemberMetadataKey() if value is None:
+            group.remove_member(key.member_id)
+        case c.ConsumerGroupMemberMetadataKey():
+            group.set_member(key.member_id, value)
+        case c.ConsumerGroupTargetAssignmentMetadataKey():
             group.target_epoch = 0 if value is None else value.assignment_epoch
-        case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
+        case c.ConsumerGroupTargetAssignmentMemberKey():
             group.set_target(key.member_id, value)
-        case records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+        case c.ConsumerGroupCurrentMemberAssignmentKey():
             group.set_assignment(key.member_id, value)
-        case records.CONSUMER_GROUP_REGULAR_EXPRESSION:
-            if value is None:
-                group.expressions.pop(key.regular_expression, None)
-            else:
-                group.expressions[key.regular_expression] = Resolved(
-                    frozenset(value.topics), value.version, value.timestamp
-                )
+        case c.ConsumerGroupRegularExpressionKey() if value is None:
+            group.expressions.pop(key.regular_expression, None)
+        case c.ConsumerGroupRegularExpressionKey():
+            topics = frozenset(value.topics)
+            group.expressions[key.regular_expression] = Resolved(topics, value.version, value.timestamp)
         case _:  # the topics of a group as 4.0 wrote them: the metadata hash has taken their place
             pass
