@@ -32,15 +32,7 @@ class AclControl:
     def _create(self, creation: m.CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
             return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        entry = AclBinding(
-            creation.resource_type,
-            creation.resource_name,
-            creation.resource_pattern_type,
-            creation.principal,
-            creation.host,
-            creation.operation,
-            creation.permission_type,
-        )
+        entry = AclBinding.of(creation)
         problem = problem_of(entry)
         if problem is not None:
             return _Created(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
@@ -59,16 +51,7 @@ class AclControl:
     def _delete(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        chosen = AclBindingFilter(
-            filter_.resource_type_filter,
-            filter_.resource_name_filter,
-            filter_.pattern_type_filter,
-            filter_.principal_filter,
-            filter_.host_filter,
-            filter_.operation,
-            filter_.permission_type,
-        )
-        gone = sorted(filter(chosen.matches, self._state.image.acls))
+        gone = sorted(filter(AclBindingFilter.of(filter_).matches, self._state.image.acls))
         for entry in gone:
             self._state.remove_acl(entry)
         matching = [

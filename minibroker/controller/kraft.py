@@ -289,15 +289,7 @@ class _Replay:
         self.metadata.next_producer_id = record.next_producer_id
 
     def _add_acl(self, record: r.AccessControlEntryRecord) -> None:
-        self.metadata.acls[record.id] = AclBinding(
-            record.resource_type,
-            record.resource_name,
-            record.pattern_type,
-            record.principal,
-            record.host,
-            record.operation,
-            record.permission_type,
-        )
+        self.metadata.acls[record.id] = AclBinding.of(record)
 
     def _remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
         self.metadata.acls.pop(record.id, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
-from minibroker.controller.state import ControllerState, PartitionChange, Steps
+from minibroker.controller.state import ControllerState, PartitionChange, Steps, outcome_of
 from minibroker.controller.topics import check_replica_list
 from minibroker.metadata.image import PartitionImage, TopicImage
 from minibroker_protocol import messages as m
@@ -35,17 +36,12 @@ class ReassignmentControl:
             answers = []
             for wanted in topic.partitions:
                 yield None
-                code, message = ErrorCode.NONE, None
-                try:
-                    self.reassign(
-                        topic.name,
-                        wanted.partition_index,
-                        wanted.replicas,
-                        same_count=not request.allow_replication_factor_change,
-                    )
-                except ApiError as error:
-                    code, message = error.code, error.message
-                answers.append(_Answer(partition_index=wanted.partition_index, error_code=code, error_message=message))
+                index = wanted.partition_index
+                keeps_count = not request.allow_replication_factor_change
+                code, message = outcome_of(
+                    partial(self.reassign, topic.name, index, wanted.replicas, same_count=keeps_count)
+                )
+                answers.append(_Answer(partition_index=index, error_code=code, error_message=message))
             topics.append(
                 m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
             )

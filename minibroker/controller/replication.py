@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from minibroker.controller.elections import Election, Wanted, changed
-from minibroker.controller.state import ControllerState, PartitionChange, Steps
+from minibroker.controller.state import ControllerState, PartitionChange, Steps, outcome_of
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -218,13 +219,9 @@ class ReplicationControl:
             results.append(result)
             for index in indexes:
                 yield None
-                try:
-                    self.elect(topic, index, election)
-                    code, message = ErrorCode.NONE, None
-                except ApiError as error:
-                    if every and error.code == ErrorCode.ELECTION_NOT_NEEDED:
-                        continue
-                    code, message = error.code, error.message
+                code, message = outcome_of(partial(self.elect, topic, index, election))
+                if every and code is ErrorCode.ELECTION_NOT_NEEDED:
+                    continue
                 result.partition_result.append(
                     ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
                 )

@@ -58,6 +58,15 @@ def without_steps(work: Steps[T]) -> T:
             return made
 
 
+def outcome_of(work: Callable[[], object]) -> tuple[ErrorCode, str | None]:
+    """The code and message of an item of a list: (NONE, None) when `work` is done, else what it has raised."""
+    try:
+        work()
+    except ApiError as error:
+        return error.code, error.message
+    return ErrorCode.NONE, None
+
+
 class PartitionChange(NamedTuple):
     """A partition of topic `topic` becomes `partition`."""
 

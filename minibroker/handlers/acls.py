@@ -17,16 +17,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker"
         )
-    chosen = AclBindingFilter(
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
-    matching = sorted(filter(chosen.matches, ctx.broker.image.acls))
+    matching = sorted(filter(AclBindingFilter.of(request).matches, ctx.broker.image.acls))
     resources = [
         DescribeAclsResponse.DescribeAclsResource(
             resource_type=kind,

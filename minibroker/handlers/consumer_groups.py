@@ -14,7 +14,7 @@ from minibroker.handlers.groups import check_group_id, client_info
 from minibroker.kernel.deferred import Deferred
 from minibroker.releases.features import GROUP_VERSION
 from minibroker.requests.answers import outcome_of
-from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
+from minibroker.requests.auth_helper import authorized_operations
 from minibroker.requests.context import Answer, RequestContext
 from minibroker.security.acls import ResourceType
 from minibroker_protocol import messages as m
@@ -52,10 +52,8 @@ def handle_describe(ctx: RequestContext, request: m.ConsumerGroupDescribeRequest
             _check_enabled(ctx)
             check_group_id(group_id)
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].consumers.describe(group_id)
-            described.authorized_operations = (
-                authorized_operations(ctx, ResourceType.GROUP, group_id)
-                if request.include_authorized_operations
-                else NOT_ASKED
+            described.authorized_operations = authorized_operations(
+                ctx, ResourceType.GROUP, group_id, wanted=request.include_authorized_operations
             )
         except ApiError as error:
             ctx.refused(group_id, error)

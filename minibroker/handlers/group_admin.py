@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from minibroker.kernel.deferred import Deferred, gather, mapped, resolved
 from minibroker.requests.answers import outcome_of
-from minibroker.requests.auth_helper import NOT_ASKED, authorized_operations
+from minibroker.requests.auth_helper import authorized_operations
 from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker.security.acls import ResourceType
@@ -42,10 +42,8 @@ def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.
             if described.error_code != ErrorCode.NONE:
                 ctx.refused(group_id, error)
         if described.error_code == ErrorCode.NONE:
-            described.authorized_operations = (
-                authorized_operations(ctx, ResourceType.GROUP, group_id)
-                if request.include_authorized_operations
-                else NOT_ASKED
+            described.authorized_operations = authorized_operations(
+                ctx, ResourceType.GROUP, group_id, wanted=request.include_authorized_operations
             )
         groups.append(described)
     return m.DescribeGroupsResponse(groups=groups)

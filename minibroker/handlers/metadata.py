@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from minibroker.controller.topics import check_topic_name
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.requests.answers import outcome_of
-from minibroker.requests.auth_helper import NOT_ASKED, authorize, authorized_operations
+from minibroker.requests.auth_helper import authorize, authorized_operations
 from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker.security.acls import AclOperation, ResourceType
@@ -107,9 +107,9 @@ class _Describing:
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
                 partitions=[],
-                topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
-                if request.include_topic_authorized_operations
-                else NOT_ASKED,
+                topic_authorized_operations=authorized_operations(
+                    ctx, _TOPIC, topic.name, wanted=request.include_topic_authorized_operations
+                ),
             )
             self._topics.append(described)
             count = len(topic.partitions)
@@ -168,9 +168,9 @@ def _unavailable(
         error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=authorized_operations(ctx, _TOPIC, name)
-        if request.include_topic_authorized_operations
-        else NOT_ASKED,
+        topic_authorized_operations=authorized_operations(
+            ctx, _TOPIC, name, wanted=request.include_topic_authorized_operations
+        ),
     )
 
 
@@ -219,10 +219,8 @@ def _answer(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
-        cluster_authorized_operations=(
-            authorized_operations(ctx, ResourceType.CLUSTER)
-            if request.include_cluster_authorized_operations
-            else NOT_ASKED
+        cluster_authorized_operations=authorized_operations(
+            ctx, ResourceType.CLUSTER, wanted=request.include_cluster_authorized_operations
         ),
     )
 
@@ -252,9 +250,9 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             for b, host, port in ctx.broker.advertised(ctx.connection)
             if request.include_fenced_brokers or not b.fenced
         ],
-        cluster_authorized_operations=authorized_operations(ctx, ResourceType.CLUSTER)
-        if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        cluster_authorized_operations=authorized_operations(
+            ctx, ResourceType.CLUSTER, wanted=request.include_cluster_authorized_operations
+        ),
     )
 
 

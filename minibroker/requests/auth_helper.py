@@ -48,10 +48,16 @@ def authorize(ctx: RequestContext, operation: AclOperation, kind: ResourceType, 
     return authorizer.allows(ctx.broker.image.acls, who.principal, who.client_host, operation, kind, name)
 
 
-def authorized_operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+def authorized_operations(
+    ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME, *, wanted: bool = True
+) -> int:
     """The bits of the operations that the client of a request may do; all supported ones without an authorizer. For the
     cluster no bits without the right to describe it (KafkaApis.handleDescribeCluster).
+
+    wanted: the request asked for them.
     """
+    if not wanted:
+        return NOT_ASKED
     if ctx.broker.authorizer is None:
         return _EVERYTHING[kind]
     if kind is ResourceType.CLUSTER and not authorize(ctx, AclOperation.DESCRIBE, kind):

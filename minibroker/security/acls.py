@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
+
+from minibroker_protocol.structs import Struct
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
@@ -72,6 +74,11 @@ _IMPLIES: dict[AclOperation, frozenset[AclOperation]] = {
 }
 
 
+def _last_fields(struct: Struct, count: int) -> list[Any]:
+    """Kafka's structs with an entry or a filter all end with its fields, in one order and under several names."""
+    return [getattr(struct, field.name) for field in struct.__fields__[-count:]]
+
+
 class AclBinding(NamedTuple):
     """One ACL entry: principal, operation, resources, ALLOW or DENY.
 
@@ -85,6 +92,11 @@ class AclBinding(NamedTuple):
     host: str
     operation: int
     permission: int
+
+    @classmethod
+    def of(cls, struct: Struct) -> Self:
+        """The entry in a message or a record."""
+        return cls._make(_last_fields(struct, len(cls._fields)))
 
     def names(self, resource_type: ResourceType, name: str) -> bool:
         """Whether the entry matches this resource."""
@@ -109,6 +121,11 @@ class AclBindingFilter(NamedTuple):
     host: str | None
     operation: int
     permission: int
+
+    @classmethod
+    def of(cls, struct: Struct) -> Self:
+        """The filter in a request."""
+        return cls._make(_last_fields(struct, len(cls._fields)))
 
     def matches(self, entry: AclBinding) -> bool:
         return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from minibroker.coordinators.groups.classic.member import ClassicMember, Protocols
@@ -163,17 +164,7 @@ class ClassicGroup:
         )
         self.complete_sync(old, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         # Assignment, leadership and an outstanding SyncGroup belong to the instance, not to the id (KIP-345).
-        new = ClassicMember(
-            new_id,
-            group_instance_id=group_instance_id,
-            client_id=old.client_id,
-            client_host=old.client_host,
-            rebalance_timeout_ms=old.rebalance_timeout_ms,
-            session_timeout_ms=old.session_timeout_ms,
-            protocol_type=old.protocol_type,
-            protocols=old.protocols,
-            assignment=old.assignment,
-        )
+        new = replace(old, member_id=new_id)
         self.members[new_id] = new
         if self.leader_id == old_id:
             self.leader_id = new_id

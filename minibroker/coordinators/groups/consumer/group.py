@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 from minibroker.coordinators.groups.consumer.member import (
@@ -68,16 +69,9 @@ class ConsumerGroup:
 
     def copy(self) -> ConsumerGroup:
         """The group as it is now: what it holds is replaced, and never changed."""
-        made = ConsumerGroup(self.group_id)
-        made.group_epoch, made.metadata_hash, made.target_epoch = (
-            self.group_epoch,
-            self.metadata_hash,
-            self.target_epoch,
-        )
-        made.members, made.static_members = self.members.copy(), self.static_members.copy()
-        made.targets, made.expressions = self.targets.copy(), self.expressions.copy()
-        made.expression_uses = self.expression_uses
-        made.owners, made.seen_image, made.version = self.owners.copy(), self.seen_image, self.version
+        made = copy(self)
+        for name in ("members", "static_members", "targets", "expressions", "owners"):
+            setattr(made, name, copy(getattr(self, name)))
         return made
 
     # -- looking ---------------------------------------------------------------------------------------------------

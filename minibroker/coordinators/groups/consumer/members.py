@@ -33,6 +33,9 @@ R = TypeVar("R")
 
 log = get_logger(__name__)
 
+_Request = m.ConsumerGroupHeartbeatRequest
+_Response = m.ConsumerGroupHeartbeatResponse
+_Decision = CoordinatorResult[_Response]
 _Described = m.ConsumerGroupDescribeResponse.DescribedGroup
 _Member = m.ConsumerGroupDescribeResponse.Member
 _Assignment = m.ConsumerGroupDescribeResponse.Assignment
@@ -57,21 +60,17 @@ class ConsumerMembers:
         # Classic groups whose first record is being written: it tells less of them than is known.
         self.forming: dict[str, ClassicGroup] = {}
 
-    def heartbeat(
-        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
-    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+    def heartbeat(self, client: ClientInfo, request: _Request) -> _Decision:
         """For a request that `validate` has passed. Raises GROUP_ID_NOT_FOUND beside what Heartbeat raises."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
         change = self._change(client, request)
         return self._decided(change, self._heartbeat.heartbeat(request, self._member_id(request), change))
 
-    def _member_id(self, request: m.ConsumerGroupHeartbeatRequest) -> str:
+    def _member_id(self, request: _Request) -> str:
         return request.member_id or self._env.new_id()
 
-    def _decided(
-        self, change: Change, outcome: CoordinatorResult[m.ConsumerGroupHeartbeatResponse]
-    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+    def _decided(self, change: Change, outcome: _Decision) -> _Decision:
         change.take_effect()
         if self._groups.get(change.group_id) is not change.live:
             # Made in this breath: members it took over from a classic group are not watched yet.
@@ -79,7 +78,7 @@ class ConsumerMembers:
             outcome.on_append = (MembersTakenOver(change.group_id, taken_over),)
         return outcome
 
-    def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
+    def takes_long(self, request: _Request) -> bool:
         """Whether a heartbeat is decided on another thread, because it computes a large assignment or brings
         an expression that takes long."""
         group = self._groups.get(request.group_id)
@@ -92,29 +91,21 @@ class ConsumerMembers:
         return not _says_nothing_new(request, group, image) and _is_large(request, group, image)
 
     def aside(
-        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
-    ) -> tuple[
-        Callable[[], CoordinatorResult[m.ConsumerGroupHeartbeatResponse]],
-        Callable[
-            [CoordinatorResult[m.ConsumerGroupHeartbeatResponse]],
-            CoordinatorResult[m.ConsumerGroupHeartbeatResponse] | None,
-        ],
-    ]:
+        self, client: ClientInfo, request: _Request
+    ) -> tuple[Callable[[], _Decision], Callable[[_Decision], _Decision | None]]:
         """`heartbeat` in two halves, where it takes long: what may be done on another thread, and what makes of it a
         result here, or None where the group has changed since."""
         change = self._change(client, request)
         live = self._groups.get(request.group_id)
         change.group, member_id = change.live.copy(), self._member_id(request)
 
-        def decide() -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+        def decide() -> _Decision:
             outcome = self._heartbeat.heartbeat(request, member_id, change)
             for record in outcome.records:
                 record.encode()
             return outcome
 
-        def accept(
-            outcome: CoordinatorResult[m.ConsumerGroupHeartbeatResponse],
-        ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse] | None:
+        def accept(outcome: _Decision) -> _Decision | None:
             if self._groups.get(request.group_id) is not live or change.live.version != change.group.version:
                 return None
             return self._decided(change, outcome)
@@ -134,7 +125,7 @@ class ConsumerMembers:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
-    def _change(self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest) -> Change:
+    def _change(self, client: ClientInfo, request: _Request) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         self._others.check(request.group_id, "consumer")
         group = self._groups.get(request.group_id)
@@ -155,13 +146,9 @@ class ConsumerMembers:
     def _new(self, client: ClientInfo, group: ConsumerGroup, records: Iterable[CoordinatorRecord] = ()) -> Change:
         return Change(client, group, self._env.image(), group, list(records))
 
-    def _leave(
-        self, group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest
-    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+    def _leave(self, group: ConsumerGroup, request: _Request) -> _Decision:
         member = self._heartbeat.leave(group, request)
-        response = m.ConsumerGroupHeartbeatResponse(
-            member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
-        )
+        response = _Response(member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             return CoordinatorResult(response, tuple(self._heartbeat.leave_for_now(group, member)))
         return self._without(group, member, response)
@@ -217,7 +204,7 @@ LARGE = 1000
 """Topics and partitions, over all members: about 10 ms to assign them."""
 
 
-def _says_nothing_new(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
+def _says_nothing_new(request: _Request, group: ConsumerGroup, image: MetadataImage) -> bool:
     """Whether a heartbeat changes nothing and its response has no news."""
     member = group.members.get(request.member_id)
     return (
@@ -231,7 +218,7 @@ def _says_nothing_new(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerG
     )
 
 
-def _is_large(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
+def _is_large(request: _Request, group: ConsumerGroup, image: MetadataImage) -> bool:
     size = len(group.owners) + sum(len(topic.partitions) for topic in request.topic_partitions or ())
     if request.subscribed_topic_regex or any(member.subscribed_topic_regex for member in group.members.values()):
         size += len(image.topics)
