@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -19,6 +20,8 @@ from minibroker.program import uninterrupted
 from minibroker_lab.judge.run import end
 from minibroker_storage.private_files import user_cache
 
+_OWN = "own"
+"""The kind of a package that a program needs in the environment of this process, beside minibroker."""
 _INSTALL_SECONDS = 300
 _COMPILE_SECONDS = 1200
 _NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@(?:[0-9.]+|kip))?)")
@@ -70,6 +73,8 @@ LIBRARIES = {
         "org.apache.flink:flink-connector-kafka",
         beside=tuple((f"org.apache.flink:flink-{part}", "{platform}.0") for part in ("clients", "connector-base")),
     ),
+    # With the sink and the source of this project, which are not in a registry.
+    "pyspark": Library(_OWN, "pyspark"),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka", ("steps_platformatic.mjs", "steps.mjs")),
 }
 
@@ -99,6 +104,8 @@ def installed(name: str, version: str) -> Path:
     asked for first. Raises ClientError."""
     own = library(name)
     kind = own.kind
+    if kind == _OWN:
+        _require(own, version)
     tag = sys.implementation.cache_tag if kind == "pip" else kind
     try:
         kept = user_cache("clients") / f"{tag}-{name.replace('/', '+')}=={version}"
@@ -137,6 +144,21 @@ def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[s
 
 
 # Installing. Each makes the folder `new`.
+
+
+def _require(library: Library, version: str) -> None:
+    """That this environment has the version. Raises ClientError."""
+    try:
+        found = metadata.version(library.package)
+    except metadata.PackageNotFoundError:
+        found = "none"
+    if found != version:
+        raise ClientError(f"{library.package} {version} has to be installed beside minibroker: there is {found}")
+
+
+def _empty(new: Path, library: Library, version: str) -> None:
+    """Only for programs."""
+    new.mkdir()
 
 
 def _pip(new: Path, library: Library, version: str) -> None:
@@ -203,6 +225,10 @@ def _node_package() -> str:
 # Starting. Each gives the command; `place`, below the folder, has the sources.
 
 
+def _own_python(folder: Path, place: Path, first: str) -> list[str]:
+    return [sys.executable, str(place / first)]
+
+
 def _python(folder: Path, place: Path, first: str) -> list[str]:
     return [str(folder / _PYTHON), str(place / first)]
 
@@ -242,6 +268,7 @@ _RUST_PROGRAM = "program.exe" if os.name == "nt" else "program"
 _NODE = "node.exe" if os.name == "nt" else "node"
 _PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
 _INSTALL: dict[str, Callable[[Path, Library, str], None]] = {
+    _OWN: _empty,
     "pip": _pip,
     "maven": _maven,
     "go": _go,
@@ -249,6 +276,7 @@ _INSTALL: dict[str, Callable[[Path, Library, str], None]] = {
     "cargo": _cargo,
 }
 _START: dict[str, Callable[[Path, Path, str], list[str]]] = {
+    _OWN: _own_python,
     "pip": _python,
     "maven": _java,
     "go": _go_program,

@@ -53,7 +53,7 @@ public final class Program {
             .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
             .setTransactionalIdPrefix(env.get("GROUP"))
             .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(env.get("NAMING_STRATEGY")))
-            .setProperty("transaction.timeout.ms", "600000")
+            .setProperty("transaction.timeout.ms", "120000")
             .setProperty("request.timeout.ms", "5000")
             .setRecordSerializer(records)
             .build();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -368,6 +369,27 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
     assert sum(asked in line for line in ran) == 1
     # The one that needs a newer Node than the system's has it from npm.
     assert ("node_modules" in words[0]) == (name == "@platformatic/kafka")
+
+
+def test_a_program_that_needs_minibroker_runs_where_its_package_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's workers import our sink. What the environment has now counts, not what it had."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "a.py"
+    source.touch()
+    for version in ("1.0", "2.0"):
+        (tmp_path / f"pyspark-{version}.dist-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: pyspark\nVersion: {version}\n"
+        (tmp_path / f"pyspark-{version}.dist-info" / "METADATA").write_text(text)
+        with program("pyspark", version, [source]) as (python, path):
+            assert (python, Path(path).name) == (sys.executable, "a.py")
+        shutil.rmtree(tmp_path / f"pyspark-{version}.dist-info")
+    (tmp_path / "pyspark-3.0.dist-info").mkdir()
+    (tmp_path / "pyspark-3.0.dist-info" / "METADATA").write_text(text.replace("2.0", "3.0"))
+    with pytest.raises(ClientError, match=r"^pyspark 1\.0 has to be installed beside minibroker: there is 3\.0$"):
+        installed("pyspark", "1.0")
 
 
 def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

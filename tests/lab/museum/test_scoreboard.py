@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -201,7 +202,11 @@ def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(feed.time, "monotonic", lambda: next(now))
     program: Any = Program(last=feed.RECORDS)
-    assert feed.follow(program, program, "in", lambda: 1).startswith(feed.STUCK)
+    assert feed.follow(program, program, "in", lambda: 1) == f"{feed.STUCK} for 100 s"
+    before = next(now)
+    program = Program(last=feed.RECORDS)
+    assert feed.follow(program, program, "in", lambda: 1, 500.0) == f"{feed.STUCK} for 600 s"
+    assert next(now) - before >= 600
 
 
 def test_a_program_that_passed_over_a_record_gets_the_next_portion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,13 +378,18 @@ def test_cells_are_saved_under_the_name_of_their_broker(tmp_path: Path, options:
     def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
         yield []
 
+    waits = []
+
     def tried(task: Task, script: Script, what: str) -> Judged:
         assert task.upstream == ("kafka:1" if options else "")
-        return Judged(JudgedRun(script, status=0, fired=1), [])
+        waits.append(json.loads(task.command[4]).get(feed.WAITS))
+        ended = {"api": "EndTxn", "errors": [], "request": {"transactional_id": "app"}}
+        return Judged(JudgedRun(script, status=0, fired=1, exchanges=[ended]), [])
 
-    folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "none", "--save", *options)
+    folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "timeout", "--save", *options)
     assert runs.scoreboard(arguments, folder=folder, program=program, try_out=tried) == 0
     assert [cell.broker for cell in read_cells(folder)] == [broker]
+    assert waits == (["0", "75"] if options else [None, None])  # only behind a proxy the wait is real
 
 
 @pytest.mark.slow

@@ -32,8 +32,9 @@ from minibroker_protocol.records import Record, build_batch, decode_records, ite
 
 INPUT, OUTPUT, GROUP, STATE_DIR = "INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP", "STATE_DIR"
 PROGRESS: Final = "PROGRESS"
+WAITS: Final = "WAITS_SECONDS"
 """Environment variables of a program (NAMES, as JSON), beside BOOTSTRAP_SERVERS. GROUP is its transactional id too,
-where it has one."""
+where it has one. `WAITS` is how long the script really has it wait, beyond what it is given for any progress."""
 COMMITTED = "committed.json"
 """File in STATE_DIR with how far the program had come when it had ended: partition of the input → offset."""
 ENDED, STUCK = "ended with", "no progress"
@@ -138,7 +139,9 @@ def error_line(text: str) -> str:
     return (named or lines or ["nothing was printed"])[-1][:_WIDTH]
 
 
-def follow(program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: Callable[[], int]) -> str:
+def follow(
+    program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: Callable[[], int], waits: float = 0.0
+) -> str:
     """Feed the program until all is done; why it went wrong, else an empty text.
 
     A program that passed over a record makes no progress either: after a while the next portion shows whether it goes
@@ -146,25 +149,27 @@ def follow(program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: C
 
     topic: of the input.
     progress: how many records the program has come to, -1 while that cannot be said.
+    waits: as `WAITS`.
     """
-    deadline, seen = time.monotonic() + _PATIENCE_SECONDS, -1
+    patience = _PATIENCE_SECONDS + waits
+    deadline, seen = time.monotonic() + patience, -1
     while time.monotonic() < deadline:
         if program.poll() is not None:
             return f"{ENDED} {program.returncode}"
         end = sum(feed.written(topic))
         reached = progress()
         if reached > seen:
-            deadline, seen = time.monotonic() + _PATIENCE_SECONDS, reached
-        waited = time.monotonic() - (deadline - _PATIENCE_SECONDS)
+            deadline, seen = time.monotonic() + patience, reached
+        waited = time.monotonic() - (deadline - patience)
         if reached >= end or not end or (end < RECORDS and waited > _LOST_SECONDS):
             if end >= RECORDS:
                 return ""
             if reached < end:
-                deadline = time.monotonic() + _PATIENCE_SECONDS
+                deadline = time.monotonic() + patience
             first = end // _PORTION * _PORTION
             feed.write(topic, range(first, first + _PORTION))
         time.sleep(_POLL_SECONDS)
-    return f"{STUCK} for {_PATIENCE_SECONDS:.0f} s"
+    return f"{STUCK} for {patience:.0f} s"
 
 
 def stop(program: subprocess.Popen[bytes]) -> None:
@@ -194,6 +199,7 @@ def main(names: Mapping[str, str], command: Sequence[str]) -> int:
                 feed,
                 source,
                 lambda: feed.copied(target) if by_output else feed.reached(group, source),
+                float(names.get(WAITS, 0)),
             )
             stop(program)
             offsets = feed.passed(source, target) if by_output else feed.committed_offsets(group, source)

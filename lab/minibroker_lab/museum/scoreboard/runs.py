@@ -35,7 +35,16 @@ from minibroker_lab.museum.scoreboard.cells import (
     save,
 )
 from minibroker_lab.museum.scoreboard.failures import FAILURES
-from minibroker_lab.museum.scoreboard.feed import COMMITTED, GROUP, INPUT, OUTPUT, PARTITIONS, PROGRESS, STATE_DIR
+from minibroker_lab.museum.scoreboard.feed import (
+    COMMITTED,
+    GROUP,
+    INPUT,
+    OUTPUT,
+    PARTITIONS,
+    PROGRESS,
+    STATE_DIR,
+    WAITS,
+)
 from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place, read_all
 from minibroker_lab.museum.scoreboard.verdict import HELD, NO_VERDICT, Verdict, verdict
 
@@ -184,6 +193,8 @@ class Runs:
         with TemporaryDirectory() as state:
             names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
             names |= {PROGRESS: self._framework.progress, **self._framework.environment}
+            if self._arguments.upstream:
+                names[WAITS] = str(sum(step.advance_ms for step in script.steps) // 1000)
             # -P: no module of the current directory, which may be a shared one.
             command = [sys.executable, "-P", "-m", _FEED, json.dumps(names), *self._command]
             task = Task(
