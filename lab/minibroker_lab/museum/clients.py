@@ -149,11 +149,11 @@ def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[s
 def _require(library: Library, version: str) -> None:
     """That this environment has the version. Raises ClientError."""
     try:
-        found = metadata.version(library.package)
+        present = metadata.version(library.package)
     except metadata.PackageNotFoundError:
-        found = "none"
-    if found != version:
-        raise ClientError(f"{library.package} {version} has to be installed beside minibroker: there is {found}")
+        present = "none"
+    if present != version:
+        raise ClientError(f"{library.package} {version} has to be installed beside minibroker: there is {present}")
 
 
 def _empty(new: Path, library: Library, version: str) -> None:
