@@ -1,7 +1,8 @@
 """A leader's knowledge of its followers: their log ends, the in-sync set, the high watermark.
 
 Kafka's ``Partition.maybeIncrementLeaderHW``, ``isFollowerInSync`` and ``Replica``, as a plain state machine. Time comes
-in ticks, two of which make replica.lag.time.max.ms.
+in ticks, two of which make replica.lag.time.max.ms. The partition's roles and the maximal ISR:
+`minibroker.partitions.partition`.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class InSync:
             follower = self.followers.get(node)
             if follower is None:
                 continue
+            # It has all there is, however long ago it fetched (ReplicaState.isCaughtUp).
             if follower.end_offset == leader_end:
                 follower.caught_up = tick
             elif tick - follower.caught_up > LAG_TICKS:

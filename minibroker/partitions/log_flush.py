@@ -175,6 +175,7 @@ class LogFlush:
             return
         self._missing = 0
         flushed, end = self._log.recovery_point, self._log.log_end_offset
+        # Appended during this sync: enough for another one, which they wait for, or too little to ask for any.
         if self.held_from is not None:
             if end - flushed >= self._log.config.flush_messages:
                 self.held_from = max(self.held_from, flushed)
@@ -184,10 +185,12 @@ class LogFlush:
         if self._waiters:
             self._answer(INT64_MAX if self.held_from is None else self.held_from)
         self._flushed()
+        # What was asked for during this sync shares the next one. `end`: a truncation may have taken some of it.
         if min(self._wanted, end) > flushed and not (self._running or self._stopped):
             self._run()
 
     def _refused(self, error: ApiError) -> None:
+        # Compaction or retention has renamed a segment under the sync, which is no fault of the disk.
         if isinstance(error.__cause__, NotFound) and self._missing < _MISSING_RETRIES:
             self._missing += 1
             self._run()

@@ -265,6 +265,7 @@ class Partition:
             return
         rules = self.replication
         offset = in_sync.high_watermark(end, self.min_insync_replicas, rules.tick, rules.eligible)
+        # Never back: after an election the followers' ends are not known yet (UnifiedLog.maybeIncrementHighWatermark).
         if offset is not None and offset >= log.high_watermark and log.update_high_watermark(offset):
             self._wake()
             self._tell_replicas(at_once=False)
@@ -448,6 +449,7 @@ class Partition:
         self._expand_in_sync(in_sync)
 
     def _expand_in_sync(self, in_sync: InSync) -> None:
+        # The leader is in the set and not among the followers: unless the set is larger, one of them is missing.
         if in_sync.proposed is None and len(in_sync.isr) <= len(in_sync.followers):
             wanted = in_sync.joining(self.high_watermark, self._epoch_start(), self.replication.eligible)
             if wanted is not None:

@@ -1,4 +1,7 @@
-"""The producers' part of an append, and the batches that a follower appends (UnifiedLog.append)."""
+"""The producers' part of an append, and the batches that a follower appends (UnifiedLog.append).
+
+The log's four offsets, and what can go wrong: `minibroker_storage.log`.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +73,7 @@ def prepare(
         if header.producer_id >= 0:
             append = producers.prepare(
                 header,
+                # 0x20: a control batch; without the call of `is_control` for each batch.
                 control_record(records, position, header) if header.attributes & 0x20 else None,
                 origin=origin,
                 transaction_version=transaction_version,

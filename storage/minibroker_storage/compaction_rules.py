@@ -198,6 +198,8 @@ class Filter:
     @staticmethod
     def _emptied(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
         empty = copy(header)
+        # Nothing is left to compress, and a horizon would stand in the base timestamp
+        # (DefaultRecordBatch.writeEmptyHeader).
         empty.attributes &= ~_CODEC_AND_HORIZON
         empty.base_timestamp = NO_TIMESTAMP
         empty.record_count = 0

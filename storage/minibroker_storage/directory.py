@@ -442,6 +442,7 @@ def _identity(
             )
         meta[LAYOUT_KEY] = layout
         _write_identity(disk, meta)
+    # A Kafka before KIP-858 wrote none.
     if "directory.id" not in meta:
         meta["directory.id"] = make_id()
         _write_identity(disk, meta)

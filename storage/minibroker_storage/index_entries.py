@@ -67,6 +67,7 @@ def offset_claims(path: str, base_offset: int, data: bytes) -> IndexClaims:
     positions = [position for _, position in pairs]
     before = (base_offset - 1, -1)
     if not (rises(offsets) and rises(positions)) or (pairs and (offsets[0] < base_offset or positions[0] < 0)):
+        # One by one only now, to name the entry that breaks the rule.
         for number, entry in enumerate(zip(offsets, positions, strict=True)):
             if entry[0] <= before[0] or entry[1] <= before[1]:
                 fault = EntryFault(

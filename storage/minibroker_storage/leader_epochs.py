@@ -100,9 +100,12 @@ class LeaderEpochCache:
         # A newer epoch than any here: this log is behind the one that asks.
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        # The epoch that is being written: consumers ask for it after a rebalance.
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         higher = bisect_right(self._epochs, epoch)
+        # Older than all here: its records are gone, and the follower goes on at the log's start
+        # (LeaderEpochFileCache.endOffsetFor).
         found_epoch = epoch if higher == 0 else self._epochs[higher - 1]
         return found_epoch, self._starts[higher]
 

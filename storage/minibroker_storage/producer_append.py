@@ -1,4 +1,7 @@
-"""The checks one batch of a producer must pass (Kafka's ProducerAppendInfo), as functions that change nothing."""
+"""The checks one batch of a producer must pass (Kafka's ProducerAppendInfo), as functions that change nothing.
+
+What the state is for, and what can go wrong: `minibroker_storage.producer_state`.
+"""
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader, ControlRecord, ControlType

@@ -1,4 +1,7 @@
-"""What a partition remembers of one producer id (Kafka's ProducerStateEntry, BatchMetadata, CompletedTxn)."""
+"""What a partition remembers of one producer id (Kafka's ProducerStateEntry, BatchMetadata, CompletedTxn).
+
+What the state is for, and what can go wrong: `minibroker_storage.producer_state`.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field

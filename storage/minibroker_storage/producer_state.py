@@ -262,6 +262,7 @@ class ProducerStateManager:
             for entry in [e for e in self._producers.values() if e.last_data_offset < offset]:
                 self._open.pop(entry.current_txn_first_offset, None)
                 del self._producers[entry.producer_id]
+        # A follower's log start may pass all that it has fetched.
         self.map_end_offset = max(self.map_end_offset, offset)
 
     # Expiry and description
@@ -272,6 +273,7 @@ class ProducerStateManager:
         expired = [entry.producer_id for entry in self._producers.values() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self._producers[producer_id]
+        # Those whose request was never answered; Kafka has no setting of their own (removeExpiredProducers).
         for producer_id in [p for p, v in self._verifications.items() if now_ms - v.created_ms >= limit]:
             del self._verifications[producer_id]
         return expired
@@ -338,6 +340,7 @@ class ProducerStateManager:
         if not self._open:
             return False
         last = self._producers[next(iter(self._open.values()))].last_timestamp
+        # Without timestamps nothing can be said (ProducerStateManager.hasLateTransaction).
         return last > 0 and now_ms - last > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     # Truncation and snapshots
@@ -390,5 +393,6 @@ def _entry_after(
     for append in after:
         if append.producer_id == producer_id:
             entry = ProducerEntry(producer_id) if entry is None else entry.copy()
+            # 0: the copy serves this check alone.
             append.apply_to(entry, 0)
     return entry

@@ -1,8 +1,8 @@
 """Transaction verification on the partition leader (KIP-890; Kafka's VerificationStateEntry and VerificationGuard).
 
 A first transactional batch is only written after the coordinator has confirmed that the partition belongs to the
-transaction. The guard ties that answer to the append: a marker that arrives in between removes the entry, and with
-it the guard's validity.
+transaction. The guard ties that answer to the append: a marker that arrives in between removes the entry, and with it
+the guard's validity. What the state is for, and what can go wrong: `minibroker_storage.producer_state`.
 """
 
 from itertools import count

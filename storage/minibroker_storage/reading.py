@@ -1,4 +1,7 @@
-"""Reading from a log: slices of batches, aborted transactions, offsets by timestamp (LocalLog and UnifiedLog)."""
+"""Reading from a log: slices of batches, aborted transactions, offsets by timestamp (LocalLog and UnifiedLog).
+
+The log's four offsets, and what can go wrong: `minibroker_storage.log`.
+"""
 
 from __future__ import annotations
 

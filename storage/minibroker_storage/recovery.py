@@ -1,4 +1,7 @@
-"""Opening a partition directory: leftovers, segments, the check after a crash, producer state (Kafka's LogLoader)."""
+"""Opening a partition directory: leftovers, segments, the check after a crash, producer state (Kafka's LogLoader).
+
+The log's four offsets, and what can go wrong: `minibroker_storage.log`.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +105,7 @@ def load(
         segments.replace([Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms)])
         end = log_start_offset
     start = max(log_start_offset, segments.first.base_offset)
+    # The file is written before the batches are synced, and deletion before the file (LogLoader.load).
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(start)
     producers = ProducerStateManager(rules)
@@ -230,6 +234,8 @@ class _Check:
     def recover_segment(self, segment: Segment) -> int:
         """Scans one segment with checksums, rebuilds its indexes and truncates it at the first bad batch; bytes
         removed."""
+        # Its own state, as of the segment's start: the batches before it decide which transactions its markers end
+        # (LogLoader.recoverSegment).
         producers = ProducerStateManager(self.rules)
         rebuild_producers(
             producers,
@@ -269,6 +275,7 @@ class _Check:
         segment.finish_time_index()
         segment.save_indexes()
         segment.needs_recovery = False
+        # So that recovering the next segment need not read this one again.
         self.snapshots.take(producers)
         return lost
 

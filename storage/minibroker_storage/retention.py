@@ -1,4 +1,7 @@
-"""Deleting the oldest segments of a log (UnifiedLog.deleteOldSegments)."""
+"""Deleting the oldest segments of a log (UnifiedLog.deleteOldSegments).
+
+The log's four offsets, and what can go wrong: `minibroker_storage.log`.
+"""
 
 from __future__ import annotations
 

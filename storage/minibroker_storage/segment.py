@@ -19,8 +19,10 @@ from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
 SCAN_BYTES = 16 * 1024
 _FIND_BYTES = 5 * 1024
 """Bytes read at once to find a batch: the default distance of two index entries, and the header after it."""
+# The log last: a segment exists as long as its log does, and is removed in this order.
 SEGMENT_FILES = (".index", ".timeindex", ".txnindex", ".log")
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
+"""Indexes keep an offset as an int32, relative to the segment's base (AbstractIndex.canAppendOffset)."""
 #: Newest batches whose positions are known exactly, so that reads near the end need no scan.
 _TAIL = 512
 

@@ -1,4 +1,7 @@
-"""Truncating a log, and rebuilding producers from the rest of it (UnifiedLog.truncateTo, LogTruncation)."""
+"""Truncating a log, and rebuilding producers from the rest of it (UnifiedLog.truncateTo, LogTruncation).
+
+The log's four offsets, and what can go wrong: `minibroker_storage.log`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operations on committed offsets: commit, delete, expire (Kafka's OffsetMetadataManager)."""
+"""Operations on committed offsets: commit, delete, expire (Kafka's OffsetMetadataManager).
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Committed offsets of groups, and those that a transaction holds until it ends (Kafka's OffsetMetadataManager).
 
 A transactional commit is pending until the marker of its transaction is replayed; then it becomes the group's offset,
-unless a commit written after it got there first (KIP-447, and compaction keeps the record written last).
+unless a commit written after it got there first (KIP-447, and compaction keeps the record written last). Why the rules
+are as they are: `minibroker.coordinators.groups`.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class OffsetStore:
                 self._release(group_id, topic, partition, producer_id)
                 if committed:
                     existing = self.get(group_id, topic, partition)
+                    # The record written last, as compaction keeps it: a plain commit may have come between this one and
+                    # its marker (OffsetMetadataManager.replayEndTransactionMarker).
                     if existing is None or offset.record_offset > existing.record_offset:
                         self._put(group_id, topic, partition, offset)
 
@@ -175,6 +178,7 @@ class OffsetStore:
         producers.discard(producer_id)
         if not producers:
             del held[topic, partition]
+            # `has_pending` only looks whether the group is here.
             if not held:
                 del self._open[group_id]
 

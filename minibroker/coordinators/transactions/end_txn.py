@@ -1,7 +1,8 @@
 """EndTxn (key 26), aborts by the coordinator, and the completion that follows both.
 
 Versions up to 4, and the coordinator below transaction.version 2, keep the epoch; version 5 bumps it with every end
-(KIP-890). Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1.
+(KIP-890). Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1. Why the rules are as they are:
+`minibroker.coordinators.transactions`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ REPEATED_END: Final[dict[tuple[TransactionState, bool], ErrorCode]] = {
     (COMPLETE_COMMIT, False): _INVALID,
     (COMPLETE_ABORT, True): _INVALID,
     (COMPLETE_ABORT, False): OK,
+    # The retry asks again until every marker is written, and then finds Complete*.
     (PREPARE_COMMIT, True): _CONCURRENT,
     (PREPARE_COMMIT, False): _INVALID,
     (PREPARE_ABORT, True): _INVALID,
@@ -88,6 +90,7 @@ def end_txn(
     if producer.producer_epoch != entry.epoch:
         raise fenced(entry, producer, "does not have the current epoch")
     _require_nothing_pending(entry)
+    # A client whose answer was lost sends the same end again, and must not take it for a failure.
     if entry.metadata.state is not ONGOING:
         _repeat_or_refuse(entry, commit)
         return CoordinatorResult(NO_PRODUCER)
@@ -145,6 +148,7 @@ def _end_and_bump(
         entry,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
         transaction_version=transaction_version,
+        # This end uses up the last epoch: the next transaction has a producer id of its own (KIP-890).
         next_producer_id=producer_ids.take() if entry.epoch_exhausted else NO_PRODUCER_ID,
         now_ms=now_ms,
     )
@@ -225,6 +229,7 @@ def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> 
     """Every marker is written: the transaction is over. A refused append leaves it as it is; the service tries
     again after COORDINATOR_NOT_AVAILABLE."""
     entry = shard.entry(transactional_id)
+    # Nothing is noted: the completion has been pending since Prepare* was replayed (`TransactionShard.replay`).
     metadata = transitions.completed(entry, now_ms=now_ms)
     return CoordinatorResult(None, records=(shard.record_of(metadata),))
 

@@ -1,6 +1,7 @@
 """Timeouts of transactional ids: running transactions are aborted, idle ids are forgotten.
 
-Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds.
+Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds. Why
+the rules are as they are: `minibroker.coordinators.transactions`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """InitProducerId (key 22): a producer's claim on a transactional id (KIP-98, KIP-360; transactional half).
 
-Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit.
+Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit. Why the rules are as they are:
+`minibroker.coordinators.transactions`.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def init_producer_id(
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     if expected is not None and not _may_claim(shard, entry, expected):
         raise fenced(entry, expected, "does not hold this transactional id")
+    # Its markers, of the epoch that it has now, are still being written: the client backs off
+    # (prepareInitProducerIdTransit).
     if metadata.state in PREPARED:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     if metadata.state is ONGOING:
@@ -94,6 +97,8 @@ def init_producer_id(
 def _may_claim(shard: TransactionShard, entry: TransactionEntry, expected: ProducerIdAndEpoch) -> bool:
     """The producer id is right, or it is the retry of a rotation whose answer was lost."""
     metadata = entry.metadata
+    # Without an epoch the id was made just now: its producer comes with the pair that it lost after
+    # UNKNOWN_PRODUCER_ID, and fences nobody (TransactionCoordinator.isValidProducerId).
     if entry.epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
         return True
     if expected.producer_id != metadata.previous_producer_id:
@@ -101,6 +106,7 @@ def _may_claim(shard: TransactionShard, entry: TransactionEntry, expected: Produ
     # The id was rotated because this epoch was the last: its owner did not get the answer.
     if expected.producer_epoch >= LAST_USABLE_EPOCH:
         return True
+    # KIP-360's text has the coordinator remember what was offered; Kafka's only knows the rotation.
     return shard.config.semantics.remember_offered_producer_id and expected.producer_epoch == entry.last_epoch
 
 

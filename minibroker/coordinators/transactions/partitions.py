@@ -1,6 +1,7 @@
 """AddPartitionsToTxn and AddOffsetsToTxn (keys 24, 25): partitions join a transaction, or are looked up in it.
 
 KIP-98, KIP-890; Kafka's TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction.
+Why the rules are as they are: `minibroker.coordinators.transactions`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Refusals that look different on the wire depending on API, version and semantics."""
+"""Refusals that look different on the wire depending on API, version and semantics.
+
+Why the rules are as they are: `minibroker.coordinators.transactions`.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,13 @@ def fenced(entry: TransactionEntry, offered: ProducerIdAndEpoch, why: str) -> Fe
 def timed_out(entry: TransactionEntry, offered: ProducerIdAndEpoch) -> bool:
     """Whether `offered` is the producer whose transaction timed out, and the next epoch is not claimed yet."""
     metadata = entry.metadata
+    # Without a last epoch no client can hold what a timeout bumped away: a new instance has none (KIP-360).
     if not metadata.timed_out or NO_PRODUCER_EPOCH in (offered.producer_epoch, entry.last_epoch):
         return False
     if offered.producer_epoch != entry.last_epoch:
         return False
     if offered.producer_id == metadata.producer_id:
+        # A timeout bumps once. A larger distance is that of later claims.
         return entry.last_epoch == entry.epoch - 1
     # The timeout took the last epoch there was: with transaction.version 2 its end gave a new producer id.
     rotated = entry.last_epoch == LAST_USABLE_EPOCH and entry.epoch == 0

@@ -1,4 +1,7 @@
-"""The transactional ids of one partition of ``__transaction_state``."""
+"""The transactional ids of one partition of ``__transaction_state``.
+
+Why the rules are as they are: `minibroker.coordinators.transactions`.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,7 @@ class TransactionShard:
         entry.nascent = False
         volatile = entry.volatile
         volatile.pending_state = None
+        # The log has the epoch now with which memory has fenced.
         volatile.fence_epoch = None
         volatile.failed_epoch_fence = False
         if metadata.state in PREPARED:

@@ -1,7 +1,8 @@
 """The next durable state of a transactional id, one function per transition (Kafka's TransactionMetadata.prepare…).
 
 Each takes the id as it is and returns new metadata; nothing is changed. The previous producer id is set on every way to
-the one held before it, so it differs from the producer id only right after a rotation.
+the one held before it, so it differs from the producer id only right after a rotation. Why the rules are as they are:
+`minibroker.coordinators.transactions`.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ def with_partitions(
         producer_epoch=entry.epoch,
         last_producer_epoch=entry.last_epoch,
         partitions=metadata.partitions | added,
+        # The timeout counts from the first partition, however many join later
+        # (TransactionMetadata.prepareAddPartitions).
         start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
         client_transaction_version=transaction_version,
         timed_out=False,
@@ -91,6 +94,7 @@ def prepared(
     metadata = entry.metadata
     epoch, last_epoch = entry.epoch, entry.last_epoch
     if transaction_version >= EPOCH_BUMP_VERSION:
+        # After the last usable epoch the markers carry 32767, which no client may hold.
         epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
     return _moved(entry, to, now_ms)._replace(
         producer_epoch=epoch,

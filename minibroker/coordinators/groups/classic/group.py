@@ -2,7 +2,8 @@
 
 What is durable of a group is one GroupMetadata record, written when a generation got its assignment, when the group
 became empty and when a static member was replaced. Everything else, the members that join and the requests they have
-parked, lives in memory only and begins anew from that record after a load.
+parked, lives in memory only and begins anew from that record after a load. Why the rules are as they are:
+`minibroker.coordinators.groups`.
 """
 
 from __future__ import annotations
@@ -283,6 +284,7 @@ class ClassicGroup:
     def validate_offset_delete(self) -> None:
         """Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP when members run another protocol than the consumer's."""
         self._check_exists()
+        # Offsets in use are spared by the members' subscriptions, and only a consumer's can be read (KIP-496).
         if not self.is_empty and not self.uses_consumer_protocol:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {self.group_id} has members")
 
@@ -298,6 +300,8 @@ class ClassicGroup:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
             return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        # Topics that the members read were spared before this. In a rebalance the subscriptions are not settled
+        # (offsetExpirationCondition).
         if self.uses_consumer_protocol and self.subscribed_topics is not None and self.state is GroupState.STABLE:
             return commit_timestamp_ms
         return None

@@ -1,4 +1,7 @@
-"""JoinGroup on classic groups (Kafka's classicGroupJoinToClassicGroup and what it calls)."""
+"""JoinGroup on classic groups (Kafka's classicGroupJoinToClassicGroup and what it calls).
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,13 @@ class Join:
     ) -> CoordinatorResult[None]:
         member_id = request.member_id
         if not self._has_room(group, member_id):
+            # Also an id that was given out and has not joined: it would keep its place
+            # (GroupMetadataManager.classicGroupJoin).
             group.remove(member_id)
             answer.resolve(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
             return CoordinatorResult(None)
+        # Another shard has the group by now: the member looks for its coordinator again, and joins there
+        # (classicGroupJoinExistingMember).
         if group.is_dead:
             answer.resolve(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
             return CoordinatorResult(None)

@@ -1,4 +1,7 @@
-"""SyncGroup, Heartbeat and LeaveGroup on classic groups."""
+"""SyncGroup, Heartbeat and LeaveGroup on classic groups.
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 

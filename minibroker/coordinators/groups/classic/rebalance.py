@@ -1,6 +1,7 @@
 """The phases of a rebalance: collect joins, answer with the generation, wait for assignments, watch sessions.
 
-Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and their timers).
+Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and their timers). Why the
+rules are as they are: `minibroker.coordinators.groups`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Rebalance:
     def after_removal(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         if group.state in _REBALANCED:
             return self.maybe_prepare(group, reason)
+        # It may have been the last one that the join phase waits for.
         return self.maybe_complete(group)
 
     # -- join phase ------------------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ class Rebalance:
     def _expire_sync(self, group: ClassicGroup, generation_id: int) -> CoordinatorResult[None]:
         if generation_id != group.generation_id or group.state not in _REBALANCED or not group.pending_syncs:
             return CoordinatorResult(None)
+        # They would own partitions that nobody reads, with heartbeats that keep their sessions (expirePendingSync).
         late = sorted(group.pending_syncs)
         for member_id in late:
             self.cancel_session(group, member_id)

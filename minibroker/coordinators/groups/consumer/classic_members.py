@@ -1,6 +1,7 @@
 """Members of a KIP-848 group that speak the classic protocol: they rejoin where native ones follow by heartbeats.
 
-Kafka: GroupMetadataManager.classicGroupJoinToConsumerGroup and its siblings for the other requests.
+Kafka: GroupMetadataManager.classicGroupJoinToConsumerGroup and its siblings for the other requests. Why the rules are
+as they are: `minibroker.coordinators.groups`.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class ClassicMembers:
         """As in Kafka the member that asks counts with what it said before, if it is one already."""
         common = {protocol.name for protocol in request.protocols}
         for member in group.members.values():
+            # Native members name no protocols.
             if member.uses_classic_protocol:
                 common &= {name for name, _ in protocols_of(member)}
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:

@@ -104,6 +104,7 @@ class ConsumerGroup:
     def topics_of(self, member: ConsumerMember, expressions: Mapping[str, Resolved]) -> set[str]:
         """Names a member subscribes to, by name and by expression."""
         names = set(member.subscribed_topic_names)
+        # A new expression is matched after its heartbeat was answered, and has no topics until then.
         if member.subscribed_topic_regex in expressions:
             names |= expressions[member.subscribed_topic_regex].topics
         return names
@@ -208,6 +209,7 @@ class ConsumerGroup:
         """Set a member's current assignment; None clears it. An unknown member is created."""
         before = self.members.get(member_id)
         if value is None:
+            # As in GroupMetadataManager.replay: the member's own tombstone follows, and it owns nothing by then.
             if before is not None:
                 self._put(replace(before, member_epoch=-1, assigned=NOTHING, pending_revocation=NOTHING))
             return
@@ -227,6 +229,7 @@ class ConsumerGroup:
         if before is not None:
             self._forget_partitions(before)
             self._subscribe(before.subscribed_topic_regex, "")
+            # A static member that came back under another id has the instance by now.
             if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
                 del self.static_members[before.instance_id]
 
@@ -252,6 +255,7 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
+        # Most heartbeats change no partition, and a member may have thousands.
         if same:
             return
         for assigned in (member.assigned, member.pending_revocation):

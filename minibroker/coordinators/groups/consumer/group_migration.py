@@ -1,7 +1,8 @@
 """Migration of live groups between the classic and the consumer protocol (KIP-848).
 
 A classic group becomes a consumer group when the first native member joins, and a classic one again when the last
-native member is gone. Kafka: GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup.
+native member is gone. Kafka: GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup. Why the rules are as
+they are: `minibroker.coordinators.groups`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat: join, follow, leave (Kafka's GroupMetadataManager.consumerGroupHeartbeat, KIP-848)."""
+"""ConsumerGroupHeartbeat: join, follow, leave (Kafka's GroupMetadataManager.consumerGroupHeartbeat, KIP-848).
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 
@@ -179,6 +182,8 @@ class HeartbeatDecisions:
     ) -> tuple[int, ConsumerMember]:
         """Advance the group epoch, the target and the member's assignment: (target epoch, member)."""
         group = change.group
+        # A member that joins is written even if all its fields are the defaults; one that replaces another has its
+        # record already.
         if updated != member or (updated.member_id not in group.members and not change.records):
             change.records.append(records.member_metadata(group.group_id, updated))
         by_name = updated.subscribed_topic_names != member.subscribed_topic_names
@@ -212,6 +217,7 @@ class HeartbeatDecisions:
     def _bump(self, change: Change, updated: ConsumerMember, *, must: bool) -> int:
         """The group epoch, bumped if required or if the subscribed topics have changed."""
         group, image = change.group, change.image
+        # Hashing every topic of every member is dear, and the same metadata have the same hash.
         if not must and group.seen_image is image:
             return group.group_epoch
         topics = group.subscribed_topics(self._members_with(group, updated), group.expressions)
@@ -332,6 +338,7 @@ class HeartbeatDecisions:
     def watch(self, group_id: str, member: ConsumerMember) -> None:
         """Start the timer of the next heartbeat."""
         timeout_ms = self._env.config_of(group_id).consumer_session_timeout_ms
+        # A member of the classic protocol chooses its session timeout; for others the group has one (KIP-848).
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._expire_in(session_key(group_id, member.member_id), timeout_ms, None)

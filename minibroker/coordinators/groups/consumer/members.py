@@ -1,4 +1,7 @@
-"""KIP-848 groups of one shard: heartbeats and descriptions."""
+"""KIP-848 groups of one shard: heartbeats and descriptions.
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A member's next step towards its target assignment (Kafka's CurrentAssignmentBuilder, KIP-848)."""
+"""A member's next step towards its target assignment (Kafka's CurrentAssignmentBuilder, KIP-848).
+
+Why the rules are as they are: `minibroker.coordinators.groups`.
+"""
 
 from __future__ import annotations
 
