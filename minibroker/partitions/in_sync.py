@@ -97,6 +97,7 @@ class InSync:
 
     def joining(self, high_watermark: int, epoch_start: int, eligible: Eligible) -> frozenset[int] | None:
         """The in-sync set to propose because followers have caught up; None without a change."""
+        # One proposal at a time: the answer to it brings the partition epoch of the next (PartitionState.isInflight).
         if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
         # The high watermark alone may lag behind what the former leader acknowledged: a follower below the start of
@@ -114,6 +115,7 @@ class InSync:
         late = set()
         for node in self.isr:
             follower = self.followers.get(node)
+            # The leader itself, or a replica that a reassignment has taken out.
             if follower is None:
                 continue
             # It has all there is, however long ago it fetched (ReplicaState.isCaughtUp).

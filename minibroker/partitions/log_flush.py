@@ -197,6 +197,8 @@ class LogFlush:
             return
         self._missing = 0
         log.error("%s was not synced: %s (data directory: %s)", self._log, error.message, self._log.disk.root)
+        # An index had no room, so the batches themselves stand: another try may do. After any other error they may be
+        # lost.
         if isinstance(error.__cause__, DiskFull):  # of a write; one of the sync itself is SyncFailed
             if self.held_from is not None and self._timer is None:
                 self._timer = self._clock.call_later(_RETRY_MS, self._due)
@@ -205,6 +207,7 @@ class LogFlush:
         self._refuse(error)
 
     def _refuse(self, error: ApiError) -> None:
+        # All that wait: none of their records is synced, and a producer may send its own again.
         self._answer(INT64_MAX, error)
         self._failed(error)
 

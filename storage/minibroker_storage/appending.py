@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -82,5 +83,5 @@ def prepare(
             )
             if append is not None:
                 prepared.append(append)
-        position += header.batch_length + 12
+        position += header.batch_length + LOG_OVERHEAD
     return prepared

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.records import UNHURRIED, BatchHeader, Buffer, Pace
+from minibroker_protocol.records import LOG_OVERHEAD, UNHURRIED, BatchHeader, Buffer, Pace
 from minibroker_storage import appending, reading, recovery
 from minibroker_storage.append_info import AppendInfo, storage_error, storage_errors
 from minibroker_storage.config import LogConfig
@@ -270,7 +270,7 @@ class PartitionLog:
         """The active segment, after a roll if these batches do not fit into it."""
         segment = self._segments.active
         headers = batches.headers
-        size = headers[0].batch_length + 12 if len(headers) == 1 else batches.size
+        size = headers[0].batch_length + LOG_OVERHEAD if len(headers) == 1 else batches.size
         last = headers[-1]
         if segment.should_roll(size, batches.max_timestamp, last.base_offset + last.last_offset_delta, now_ms):
             return self._roll_at(self.log_end_offset if first_offset is None else first_offset, now_ms)

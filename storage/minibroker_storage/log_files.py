@@ -155,6 +155,7 @@ class LogFiles:
     def truncate_to(self, offset: int) -> None:
         """Truncates: removes every batch that reaches `offset` or past it. The first segment must begin before it.
         `ends_at` follows, once the log has its new end."""
+        # Snapshots first: one past the log's end would be taken for lost records (`lost`).
         segments_below = [segment for segment in self.segments if segment.base_offset < offset]
         self.snapshots.remove_where(lambda taken: taken > offset)
         self._remove_from_the_end(self.segments.all[len(segments_below) :])

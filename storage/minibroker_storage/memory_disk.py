@@ -151,6 +151,7 @@ class MemoryDisk:
             self._put(new, content)
             self._modified[new] = modified
         elif old in self._dirs:
+            # As the system's rename, which replaces a file but no directory with content.
             if self.exists(new):
                 raise StorageError(errno.ENOTEMPTY, "already there", new)
             self.make_dir(new)

@@ -200,6 +200,7 @@ class OsDisk:
         """Writes all of ``data`` and returns its length."""
         written = self._write_some(fd, data, offset)
         total = len(data)
+        # The system may write less than was asked, and says so.
         if written == total:
             return total
         view = memoryview(data)
@@ -279,6 +280,7 @@ class OsDisk:
 
     def _shed(self) -> bool:
         """Closes one handle that was not used since the last round (second chance); False if there is none."""
+        # The first round takes the mark off all that were used; the second finds one.
         for _ in range(2):
             for path, file in self._open.items():
                 if not file.recent:

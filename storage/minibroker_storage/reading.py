@@ -49,6 +49,7 @@ def read(
             continue  # a gap: compaction, or the segment ends before the offset
         position, first_size = at
         end = end_position(segments, segment, bound, log_end_offset)
+        # Else a batch larger than the client's limit would stop it for good (KIP-74).
         limit = max(max_bytes, first_size) if min_one_message else max_bytes
         n = min(end - position, limit)
         if n <= 0 or limit < first_size:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from minibroker_protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, parse_header
+from minibroker_protocol.records import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, CorruptBatch, crc_ok, parse_header
 from minibroker_storage import indexes
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Buffer, Disk, DiskFile, NotFound, StorageError, join, sync_file
@@ -252,8 +252,7 @@ class Segment:
             time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index = 0
             self._may_be_full = True
-        # 12: the base offset and the length itself, which batch_length does not count.
-        self.bytes_since_index += header.batch_length + 12
+        self.bytes_since_index += header.batch_length + LOG_OVERHEAD
 
     def finish_time_index(self) -> None:
         """The last entry, which rolling and closing add: the largest timestamp of all."""
@@ -295,8 +294,9 @@ class Segment:
             self.count(header, position)
             tail.positions.append(position)
             tail.last_offsets.append(header.base_offset + header.last_offset_delta)
-            position += header.batch_length + 12
+            position += header.batch_length + LOG_OVERHEAD
         self.size = position
+        # At twice the length only, so that batches are seldom copied.
         if len(tail.positions) > 2 * _TAIL:
             self._tail = _Tail(tail.last_offsets[-_TAIL - 1] + 1, tail.last_offsets[-_TAIL:], tail.positions[-_TAIL:])
 
@@ -444,7 +444,7 @@ class Segment:
             return BatchPosition(positions[i], (positions[i + 1] if i + 1 < len(positions) else size) - positions[i])
         for position, header in self.headers(self.offset_index.lookup(offset)[1], chunk_bytes=_FIND_BYTES):
             if header.base_offset + header.last_offset_delta >= offset:
-                return BatchPosition(position, header.batch_length + 12)
+                return BatchPosition(position, header.batch_length + LOG_OVERHEAD)
         return None
 
     def headers(self, position: int = 0, *, chunk_bytes: int = SCAN_BYTES) -> Iterator[tuple[int, BatchHeader]]:

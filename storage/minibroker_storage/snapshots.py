@@ -40,8 +40,10 @@ class SnapshotFiles:
         loss; the name does once the directory is synced."""
         offset = producers.map_end_offset
         paths = self._path(offset, REMEMBERED_SUFFIX), self._path(offset)
+        # At offset 0 there is nothing to remember (ProducerStateManager.takeSnapshot).
         if offset > max(self.latest, 0):
             data = producers.snapshot()
+            # The side file first: the snapshot is used without it, it never without the snapshot.
             for path, content in zip(paths, (producers.remembered(data), data), strict=True):
                 if content is not None:
                     self._disk.write_atomic(path, content, sync=False)

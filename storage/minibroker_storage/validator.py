@@ -312,6 +312,7 @@ def _check_header(batch: _Batch, config: LogConfig) -> None:
     count, attributes = header.record_count, header.attributes
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise _unassigned(header)
+    # Only compaction leaves gaps; a client's batch would leave offsets without a record (LogValidator.validateBatch).
     if count <= 0 or header.last_offset_delta + 1 != count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,

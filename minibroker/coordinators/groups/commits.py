@@ -196,6 +196,7 @@ class OffsetDecisions:
         if group is None:
             if commit.generation_id < 0:
                 return None
+            # A member of a group that is gone; older clients know that code for OffsetCommit as their generation's end.
             missing = ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION
             raise ApiError(missing, f"Group {commit.group_id} not found.")
         return group.validate_offset_commit(

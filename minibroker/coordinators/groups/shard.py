@@ -68,8 +68,11 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self.consumers.classic.join(group, client, request, answer)
+            # An empty group of the other protocol gives way (GroupMetadataManager.maybeDeleteEmptyConsumerGroup).
             before, group = group.tombstones(), None
         if group is None:
+            # Only a new member makes a group. One with an id belongs to a group that is gone, and joins again without
+            # it.
             if request.member_id:
                 answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return CoordinatorResult(None, tuple(before))
@@ -169,6 +172,7 @@ class GroupShard:
         try:
             group.validate_offset_fetch(member_id, member_epoch)
         except ApiError as error:
+            # A group that is gone has no offsets, which is no error (OffsetMetadataManager.fetchOffsets).
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 return False
             raise

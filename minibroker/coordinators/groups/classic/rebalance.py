@@ -96,6 +96,7 @@ class Rebalance:
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The generation is over before it had an assignment: they join the next one.
             self.fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        # It waits for members of the generation that ends here.
         self._env.timers.cancel(sync_key(group.group_id))
         initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, self._env.now_ms())

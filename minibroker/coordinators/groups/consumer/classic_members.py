@@ -115,6 +115,7 @@ class ClassicMembers:
         )
         owned = by_id({topic.topic: topic.partitions for topic in subscription.owned_partitions}, self._env.image())
         _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
+        # Timers are memory's and follow the decision; what has to wait for its records is `joined`.
         change.take_effect()
         response = m.JoinGroupResponse(
             generation_id=updated.member_epoch,

@@ -249,6 +249,7 @@ class ConsumerGroup:
             same = before.assigned is member.assigned and before.pending_revocation is member.pending_revocation
             if not same:
                 self._forget_partitions(before)
+            # Who takes another instance id gives up the one before: it may be claimed anew.
             if before.instance_id is not None and before.instance_id != member.instance_id:
                 self.static_members.pop(before.instance_id, None)
         self._subscribe("" if before is None else before.subscribed_topic_regex, member.subscribed_topic_regex)

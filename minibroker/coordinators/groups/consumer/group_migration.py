@@ -118,6 +118,7 @@ def _native(
     epoch: int,
     target: Mapping[bytes, frozenset[int]],
 ) -> ConsumerMember:
+    # It owns what its leader had assigned, and its number is its generation's, so that commits under way pass.
     return ConsumerMember(
         classic.member_id,
         member_epoch=epoch,
@@ -143,6 +144,7 @@ def can_downgrade(env: Environment, group: ConsumerGroup, leaving: ConsumerMembe
     return (
         bool(remaining)
         and config.consumer_migration_policy in _DOWNGRADES
+        # Kinds of groups have limits of their own, and a group over its limit would rebalance at once.
         and len(remaining) <= config.max_size
         and not leaving.uses_classic_protocol
         and all(member.uses_classic_protocol for member in remaining)

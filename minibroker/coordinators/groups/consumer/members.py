@@ -74,6 +74,7 @@ class ConsumerMembers:
         return request.member_id or self._env.new_id()
 
     def _decided(self, change: Change, outcome: _Decision) -> _Decision:
+        # Timers are memory's and follow the decision. One that runs out after a refused append meets no such member.
         change.take_effect()
         if self._groups.get(change.group_id) is not change.live:
             # Made in this breath: members it took over from a classic group are not watched yet.
