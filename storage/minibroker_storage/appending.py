@@ -38,6 +38,8 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
             # The batch is of a newer leader than this replica follows: it may have to truncate before it appends these.
             if header.partition_leader_epoch > leader_epoch:
                 break
+            # Kafka checks what comes from a leader too: it has been on a disk and a network since the producer's
+            # checksum (UnifiedLog.analyzeAndValidateRecords).
             if not crc_ok(records, position, header):
                 raise CorruptBatch(f"the batch at offset {header.base_offset} does not have its CRC")
             if header.base_offset < expected:

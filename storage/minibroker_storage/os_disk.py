@@ -260,6 +260,7 @@ class OsDisk:
                     raise StorageError.of(error, path) from error
                 with self._lock:
                     freed = self._shed() or self._give_spare()
+                # Also where one was freed: the next connection would take it.
                 if self.exhausted is not None:
                     self.exhausted()
                 if not freed:
