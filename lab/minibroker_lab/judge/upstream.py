@@ -78,13 +78,7 @@ class Upstream:
         self._ids: dict[str, bytes] = {}
 
     def misfit(self, script: Script) -> str:
-        for step in script.steps:
-            action = rule_from(dict(step.rule)).action
-            if action.needs_cluster:
-                return f"{action.name} acts on what brokers keep, and those of the upstream are not ours"
-            if step.advance_ms > self._longest * 1000:
-                return f"{step.advance_ms // 1000} s would have to pass, which is more than --timeout"
-        return ""
+        return misfit(script, self._longest)
 
     @contextmanager
     def running(self) -> Iterator[Embedded]:
@@ -154,6 +148,20 @@ class Upstream:
         with (directory / f"{start:020d}.log").open("wb") as file:
             for _, batch in self._client.batches(topic, partition, start, end):
                 file.write(batch)
+
+
+def misfit(script: Script, longest: float) -> str:
+    """Why a script does not apply to a cluster that runs elsewhere; empty when it does.
+
+    longest: seconds that it may have pass.
+    """
+    for step in script.steps:
+        action = rule_from(dict(step.rule)).action
+        if action.needs_cluster:
+            return f"{action.name} acts on what brokers keep, and those of the upstream are not ours"
+        if step.advance_ms > longest * 1000:
+            return f"{step.advance_ms // 1000} s would have to pass, which is more than --timeout"
+    return ""
 
 
 def _security(command_config: str | None) -> Security:

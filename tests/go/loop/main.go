@@ -139,7 +139,11 @@ func (l *loop) send(ctx context.Context, batch []*kgo.Record) error {
 }
 
 func (l *loop) transact(ctx context.Context, batch []*kgo.Record) {
-	must(l.session.Begin())
+	if err := l.session.Begin(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		l.open("loop") // without a producer id, which this client does not ask for again
+		return
+	}
 	failed := l.send(ctx, batch)
 	if failed != nil && mistake == "swallowed" {
 		fmt.Fprintln(os.Stderr, failed)

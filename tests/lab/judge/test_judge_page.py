@@ -72,7 +72,7 @@ def test_the_page_is_read_and_written_by_one_column_at_a_time(monkeypatch: pytes
             assert lock.thread == threading.get_ident()
             text = written
 
-    def measured(column: str, place: str, names: list[str], before: dict[str, str], servers: str) -> dict[str, str]:
+    def measured(column: str, place: str, names: list[str], before: dict[str, str]) -> dict[str, str]:
         return {**before, **dict.fromkeys(names, "held"), "measured": column}
 
     monkeypatch.setattr(judge_page, "PAGE", Page())

@@ -1,10 +1,11 @@
 """Runs the loop of each client library under every bundled script and writes the tables of benchmarks/results/judge.md.
 
-python tests/support judge_page [--place NAME] [--script NAME] [--upstream SERVERS] [CLIENT==VERSION …]
+python tests/support judge_page [--place NAME] [--script NAME] [CLIENT==VERSION …]
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
 A client that did not return under some script gets no column: a second table has its counts, and names no script. The
-place `upstream` is a real Kafka, SERVERS, through the proxy: a new one for each cell.
+place `upstream` is a real Kafka through the proxy, a new one for each cell: the loop begins with new topics and a new
+group.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from judged_applications import CLIENTS, OLD, judged, loop_of, release, script_options
+from real_kafka import real_kafka
 from toolchain import tool
 
-from minibroker_lab.judge.scripts import bundled
+from minibroker_lab.judge.report import NOT_APPLICABLE
+from minibroker_lab.judge.scripts import bundled, load
+from minibroker_lab.judge.upstream import misfit
 from minibroker_lab.museum.clients import ClientError
 
 PAGE = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "judge.md"
@@ -40,6 +44,8 @@ MEASURED = "measured"
 HELD, BROKEN, NO_VERDICT, NOT_RUN = "held", "broken", "no verdict", "not run"
 SECONDS = 60
 """Of one loop, which takes a few; what takes longer did not return."""
+_SMALL = "offsets.topic.num.partitions=1\ntransaction.state.log.num.partitions=1\n"
+"""The Kafka of a cell: fifty partitions of each take longer to make than the loop."""
 AT_ONCE = 3
 """Columns side by side: most of a run is waiting."""
 
@@ -53,10 +59,8 @@ def columns() -> list[str]:
     return [f"{client} {version}" for client in CLIENTS for version in (*OLD[client], release(client))]
 
 
-def measured(
-    column: str, place: str, names: Sequence[str], before: dict[str, str], servers: str = ""
-) -> dict[str, str]:
-    """The column with these scripts run. servers: of the place `UPSTREAM`. Raises ClientError."""
+def measured(column: str, place: str, names: Sequence[str], before: dict[str, str]) -> dict[str, str]:
+    """The column with these scripts run. Raises ClientError."""
     client, version = column.split(" ")
     if NO_VERDICT in before:  # the page has no cells that could be kept
         names, before = bundled(), {}
@@ -64,7 +68,11 @@ def measured(
     with loop_of(client, version) as argv:
         if place == UPSTREAM:
             for name in names:
-                cells |= _verdicts(argv, [name], "--upstream", servers)
+                if misfit(load(name), SECONDS):
+                    cells[name] = NOT_APPLICABLE
+                    continue
+                with real_kafka(_SMALL) as servers:
+                    cells |= _verdicts(argv, [name], "--upstream", servers)
         else:
             cells = _verdicts(argv, names, "--semantics", place)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -179,14 +187,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--script", action="append", choices=bundled())
-    parser.add_argument("--upstream", default="", metavar="SERVERS")
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("column", nargs="*")
     arguments = parser.parse_args()
-    places = arguments.place or [place for place in PLACES if place != UPSTREAM or arguments.upstream]
+    places = arguments.place or list(PLACES)
     names = [column_name.replace("==", " ") for column_name in arguments.column] or columns()
-    if UPSTREAM in places and (len(names), len(arguments.script or ())) != (1, 1):
-        parser.error("--upstream takes one column and one --script: the loop begins with new topics and a new group")
     writing = threading.Lock()
 
     def run(task: tuple[str, str]) -> None:
@@ -194,7 +199,7 @@ def main() -> None:
         with writing:  # a page that is being written has no cells for a moment
             before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
         try:
-            cells = measured(column, place, arguments.script or bundled(), before, arguments.upstream)
+            cells = measured(column, place, arguments.script or bundled(), before)
         except ClientError as error:
             print(f"{column}: SKIPPED: {error}", file=sys.stderr)
             return
