@@ -7,7 +7,7 @@ cannot repair have their own error: a recreated topic, records that retention de
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from minibroker.client.cluster import ClusterClient, NoSuchPartition, require
@@ -16,7 +16,7 @@ from minibroker.kernel.addresses import Address
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.records import BatchHeader, CorruptBatch, iter_batches
+from minibroker_protocol.records import BatchHeader, ControlType, CorruptBatch, control_record, iter_batches
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
@@ -303,3 +303,22 @@ class ReadingClient(ClusterClient):
         answer = self.ask_any(kind(resources=wanted), m.DescribeConfigsResponse, 1)
         said = {result.resource_name: config.value for result in answer.results for config in result.configs}
         return {topic: said.get(topic) for topic in topics}
+
+
+def committed(data: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of an answer to a read_committed Fetch that are for the reader, as Kafka's CompletedFetch has it: no
+    markers, and none of an aborted transaction, which goes from its first offset up to its marker.
+
+    aborted: as in `Fetched`. Raises Malformed for a marker that cannot be read.
+    """
+    waiting = sorted(aborted, key=lambda transaction: -transaction[1])
+    aborting: set[int] = set()
+    for position, header in iter_batches(data):
+        while waiting and waiting[-1][1] <= header.last_offset:
+            aborting.add(waiting.pop()[0])
+        if header.is_control:
+            control = control_record(data, position, header)
+            if control and control.type is ControlType.ABORT:
+                aborting.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborting):
+            yield header, data[position : position + header.size]

@@ -20,12 +20,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Position, Span
+from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Position, Span, committed
 from minibroker.output import say
-from minibroker.rules.rows import ABORT, Log, LogFacts, Marker
-from minibroker.rules.scan import control_rows
+from minibroker.rules.rows import Log, LogFacts
 from minibroker_pipeline.files import NotReadable, Part
-from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.reading import PlainRecord, records_of
 from minibroker_pipeline.session import register_source
 from minibroker_pipeline.source import pruned, wanted
@@ -50,7 +48,6 @@ from minibroker_pipeline.tables import TOPIC_RECORDS, record_batches, topic_batc
 from minibroker_pipeline.topic_limits import Delay, Place, limited, sizes, split
 from minibroker_pipeline.topic_options import NAME, Bound, TopicOptions, topic_options
 from minibroker_pipeline.topics import RecordsLost, Topics
-from minibroker_protocol.records import BatchHeader
 
 _NEXT = (
     "To go on with the records that are there, set failOnDataLoss=false, which prints each loss, or start with a new "
@@ -293,26 +290,11 @@ class _Ranges:
         # A batch may begin before the range; records are cut to it.
         facts = LogFacts(log, start_offset=span.start)
         part = Part(facts, str(log), span.start, span.stop, span=span)
-        aborting: set[int] = set()
         for data, fetched in self.topics.pieces(part, self.options.isolation):
-            waiting = sorted(fetched.aborted, key=lambda transaction: -transaction[1])
-            for block in HeaderScan(data).blocks():
-                for index, position in enumerate(block.positions.tolist()):
-                    header = BatchHeader(*block.headers[index].tolist())
-                    batch = data[position : position + header.size]
-                    while waiting and waiting[-1][1] <= header.last_offset:
-                        aborting.add(waiting.pop()[0])
-                    if header.is_control:
-                        aborting.difference_update(_aborted_by(log, header, batch))
-                    elif not (header.is_transactional and header.producer_id in aborting):
-                        for record in records_of(log, str(log), header, batch):
-                            if span.start <= record.offset < span.stop or record.fault:
-                                yield record
-
-
-def _aborted_by(log: Log, header: BatchHeader, batch: memoryview) -> set[int]:
-    rows = control_rows(log, "", 0, header, batch)
-    return {row.producer_id for row in rows if isinstance(row, Marker) and row.outcome == ABORT}
+            for header, batch in committed(data, fetched.aborted):
+                for record in records_of(log, str(log), header, batch):
+                    if span.start <= record.offset < span.stop or record.fault:
+                        yield record
 
 
 class TopicReader(DataSourceReader):

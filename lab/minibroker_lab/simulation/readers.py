@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from minibroker.client.topics import committed
 from minibroker.rules.rows import Marks, Seen
 from minibroker_lab.simulation.client import RETRIABLE, Client, ClientEnvironment
 from minibroker_lab.simulation.evidence import TopicPartition
@@ -13,7 +14,7 @@ from minibroker_lab.simulation.links import Disconnected
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
-from minibroker_protocol.records import ControlType, decode_records, iter_batches, parse_control
+from minibroker_protocol.records import decode_records, iter_batches
 
 READ_COMMITTED = 1
 _EARLIEST = -2
@@ -122,27 +123,19 @@ class Reader(Client):
         self.history.marks.append(
             Marks(who, *place, data.log_start_offset, data.last_stable_offset, data.high_watermark)
         )
-        buffer = b"" if data.records is None else b"".join(bytes(b) for b in _buffers(data.records))
-        aborted = sorted((a.first_offset, a.producer_id) for a in data.aborted_transactions or ())
-        skipped: set[int] = set()
-        fresh = []
+        buffer = memoryview(b"" if data.records is None else b"".join(bytes(b) for b in _buffers(data.records)))
         position = self.positions[place]
-        for at, header in iter_batches(buffer):
-            while aborted and aborted[0][0] <= header.last_offset:
-                skipped.add(aborted.pop(0)[1])
-            if header.next_offset <= self.positions[place]:
-                continue
-            position = header.next_offset
-            if header.is_control:
-                if parse_control(decode_records(buffer, at, header)[0]).type is ControlType.ABORT:
-                    skipped.discard(header.producer_id)
-                continue
-            if header.is_transactional and header.producer_id in skipped:
-                continue
-            for record in decode_records(buffer, at, header):
-                if record.offset >= self.positions[place]:
-                    key = bytes(record.value or b"").decode()
-                    fresh.append(Seen(self.name, *place, record.offset, key))
+        for _, header in iter_batches(buffer):
+            position = max(position, header.next_offset)
+        aborted = [
+            (transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions or ()
+        ]
+        fresh = [
+            Seen(self.name, *place, record.offset, bytes(record.value or b"").decode())
+            for header, batch in committed(buffer, aborted)
+            for record in decode_records(batch, 0, header)
+            if record.offset >= self.positions[place]
+        ]
         if position > self.positions[place]:
             self.history.tell(
                 "read",

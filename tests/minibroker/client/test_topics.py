@@ -20,10 +20,11 @@ from minibroker.client.topics import (
     RecordsGone,
     Span,
     StillWaiting,
+    committed,
 )
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.records import Record, build_batch, iter_batches
+from minibroker_protocol.records import Record, build_batch, end_txn_marker, iter_batches
 
 ID, OTHER = b"\1" * 16, b"\2" * 16
 SPAN = Span("t", 0, 0, 4, leader_epoch=5, topic_id=ID)
@@ -287,3 +288,47 @@ def test_a_bootstrap_server_that_has_died_is_replaced_by_a_broker_it_named(scrip
         client._leaders.clear()
         client._versions = None
         assert client.position("t", 0, LATEST) == Position(4, 5), "what is asked of any broker, too"
+
+
+def transactional(offset: int, producer_id: int, records: int = 1) -> bytes:
+    own = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+    every = [Record(at, 1, b"k", b"v") for at in range(records)]
+    return bytes(build_batch(every, base_offset=offset, transactional=True, **own))
+
+
+def marker(offset: int, producer_id: int, commit: bool) -> bytes:
+    who = {"producer_id": producer_id, "producer_epoch": 0, "coordinator_epoch": 0}
+    return bytes(end_txn_marker(**who, commit=commit, timestamp_ms=1, base_offset=offset))
+
+
+def seen(aborted: list[tuple[int, int]], *batches: bytes) -> list[int]:
+    data = memoryview(b"".join(batches))
+    return [header.base_offset for header, _ in committed(data, aborted)]
+
+
+def test_a_reader_gets_what_is_not_aborted() -> None:
+    """Two aborted transactions of one producer with a committed one between them, and another producer's within."""
+    batches = [
+        transactional(0, 7),
+        transactional(1, 8),
+        marker(2, 7, commit=False),
+        transactional(3, 7),
+        marker(4, 7, commit=True),
+        transactional(5, 7),
+        batch(6),
+        marker(7, 7, commit=False),
+        marker(8, 8, commit=True),
+    ]
+    assert seen([(7, 0), (7, 5)], *batches) == seen([(7, 5), (7, 0)], *batches) == [1, 3, 6]
+    assert seen([], *batches) == [0, 1, 3, 5, 6]
+
+
+def test_a_transaction_that_was_aborted_may_begin_before_the_answer() -> None:
+    assert seen([(7, 0)], transactional(3, 7), marker(4, 7, commit=False), transactional(5, 7)) == [5]
+    # Kafka waits for the marker of an abort.
+    assert seen([(7, 0)], transactional(3, 7), marker(4, 7, commit=True), transactional(5, 7)) == []
+
+
+def test_an_aborted_transaction_that_begins_within_a_batch_hides_the_batch() -> None:
+    """After compaction its first offset may be of a record that is gone."""
+    assert seen([(7, 1)], transactional(0, 7, records=3), transactional(3, 7)) == []

@@ -20,15 +20,13 @@ from typing import Any, Final
 
 from minibroker.client.cluster import require
 from minibroker.client.connection import BrokerFailed
-from minibroker.client.topics import LATEST, READ_COMMITTED, Span
+from minibroker.client.topics import LATEST, READ_COMMITTED, Span, committed
 from minibroker.client.transactional import GROUP_KEY, TransactionalClient
 from minibroker.kernel.asyncio_runtime import wall_ms
-from minibroker.rules.rows import ABORT, Log, Marker
-from minibroker.rules.scan import control_rows
 from minibroker_lab.museum.scoreboard.frameworks import OUTPUT_RECORDS
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
-from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
+from minibroker_protocol.records import Record, build_batch, decode_records
 
 INPUT, OUTPUT, GROUP, STATE_DIR = "INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP", "STATE_DIR"
 PROGRESS: Final = "PROGRESS"
@@ -81,10 +79,10 @@ class Feed(TransactionalClient):
     def reached(self, group: str, topic: str) -> int:
         """How many records of the input are behind the offsets of the group."""
         try:
-            committed = self.all_committed(group)
+            offsets = self.all_committed(group)
         except (ApiError, BrokerFailed):
             return -1  # a transaction is open, or the coordinator moves
-        return sum(max(offset, 0) for (name, _), (offset, _) in committed.items() if name == topic)
+        return sum(max(offset, 0) for (name, _), (offset, _) in offsets.items() if name == topic)
 
     def copied(self, topic: str) -> int:
         """How many records of the input a read_committed consumer finds in the output, by key."""
@@ -95,18 +93,10 @@ class Feed(TransactionalClient):
 
     def _readable(self, topic: str, partition: int) -> Iterator[bytes]:
         """The keys of the records that are not of aborted transactions."""
-        log = Log("", topic, partition)
         stop = self.offset(topic, partition, LATEST, READ_COMMITTED)
-        aborting: set[int] = set()
         for fetched in self.read(Span(topic, partition, 0, stop), READ_COMMITTED):
-            for position, header in iter_batches(fetched.data):
-                aborting |= {producer for producer, first in fetched.aborted if first == header.base_offset}
-                if header.is_control:
-                    batch = fetched.data[position : position + header.size]
-                    markers = [row for row in control_rows(log, "", 0, header, batch) if isinstance(row, Marker)]
-                    aborting -= {marker.producer_id for marker in markers if marker.outcome == ABORT}
-                elif not (header.is_transactional and header.producer_id in aborting):
-                    yield from (bytes(record.key or b"") for record in decode_records(fetched.data, position, header))
+            for header, batch in committed(fetched.data, fetched.aborted):
+                yield from (bytes(record.key or b"") for record in decode_records(batch, 0, header))
 
     def passed(self, source: str, target: str) -> dict[int, int]:
         """By partition the offset behind the last record of the input that is in the output, for a program that keeps
