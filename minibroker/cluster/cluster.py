@@ -95,7 +95,7 @@ class Cluster:
             self, running, self._nodes, network=self.network, executor=executor, make_node=make_node
         )
         leaders = Leaders(self)
-        # What can be done to it, by its parts.
+        # Operations on the cluster, by subject.
         self.brokers, self.meters = running.by_id, running.meters
         self.dispatcher = running.dispatcher
         self.set_tap, self.set_broker_tap = running.set_tap, running.set_broker_tap
@@ -122,7 +122,7 @@ class Cluster:
         self._cluster_id: str | None = None
         self._balancing: TimerHandle | None = None
         self._sessions: TimerHandle | None = None
-        #: Why every broker ended by itself, None while none did, and what is called then.
+        #: Why all brokers have ended by themselves, None as long as they have not, and what is called when they do.
         self.failure: ApiError | None = None
         self.on_failure: Callable[[], None] = lambda: None
 

@@ -80,7 +80,7 @@ def take_over_topics(state: ControllerState, directories: Sequence[DataDirectory
     if behind:
         log.warning("%d partition(s) were not in sync when Kafka stopped: their last records may be missing", behind)
     if highest_producer >= state.next_producer_id:
-        # Ids that only the last records know, which no snapshot has, are of the block after it at most.
+        # The last records may have newer ids than any snapshot, at most from the block that follows.
         state.skip_producer_ids((highest_producer // PRODUCER_ID_BLOCK_SIZE + 2) * PRODUCER_ID_BLOCK_SIZE)
 
 

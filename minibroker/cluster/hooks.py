@@ -20,4 +20,4 @@ class BrokerHooks(Protocol):
         """The broker has stopped: close its clients' connections and accept none."""
 
     def removed(self, node_id: int) -> None:
-        """It does not come back."""
+        """The broker does not come back."""

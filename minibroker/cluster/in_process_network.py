@@ -159,7 +159,7 @@ class InProcessNetwork:
         self._carry(call_.target, call_.source, arrive)
 
     def _fail(self, number: int, error: ApiError) -> None:
-        """Later, as an answer would come, so that the caller finishes its current change first."""
+        """Call back later, as an answer would come, so that the caller finishes its current change first."""
         call_ = self._calls.pop(number, None)
         if call_ is not None:
             self._timers.call_later(0, lambda: call_.answer.fail(error))

@@ -340,7 +340,7 @@ class _Parser:
         self.depth -= 1
 
     def intersects(self) -> bool:
-        """Whether two ampersands follow, which are read then."""
+        """Read two ampersands if they follow; whether they did."""
         self.at += 1
         if self.peek() == "&":
             self.at += 1

@@ -243,7 +243,8 @@ class Settings:
         ]
 
     def value_of(self, name: str) -> Value:
-        """The value of any key that Kafka's brokers have, also of one that changes nothing here; None for none."""
+        """The value of any key that Kafka's brokers have, also of one that changes nothing here; None if it has
+        none."""
         if name in self._values:
             return self._values[name]
         unused = _unused().get(name)
@@ -252,7 +253,7 @@ class Settings:
     def describe_override(
         self, key: ConfigKey, own: str | None, source: ConfigSource, defaults: tuple[ConfigSynonym, ...]
     ) -> ConfigEntry:
-        """A row of what has its `own` text for a key (None: has none), and else the first of `defaults`."""
+        """The row of a resource that has its `own` text for a key (None: it has none), else the first of `defaults`."""
         synonyms = defaults if own is None else (ConfigSynonym(key.name, own, source), *defaults)
         return ConfigEntry(
             key.name,

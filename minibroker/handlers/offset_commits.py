@@ -56,7 +56,7 @@ class OffsetCommitting:
         #: topics of the answer, and the partitions of each
         self._topics: list[Any] = []
         self._entries: dict[str | bytes, list[Any]] = {}
-        #: the topic that is gone through, what the image says of it, and its partitions that exist
+        #: the current topic, what the image says of it, and its partitions that exist
         self._current: Any = None
         self._known: TopicImage | None = None
         self._there: list[CommitPartition] | None = None

@@ -28,7 +28,7 @@ def parse_address(text: str, *, least_port: int = 1, any_host: bool = False) -> 
 
 
 def _can_be_looked_up(host: str) -> bool:
-    """Whether the system's resolver takes the name, which Python raises no OSError for otherwise."""
+    """Whether the system's resolver takes the name; for some that it does not, Python raises no OSError."""
     if "\0" in host:
         return False
     if host.isascii():  # as the codec has it, whose import is a hundredth of a start

@@ -106,7 +106,8 @@ def spawn(coroutine: Coroutine[Deferred[Any], None, T]) -> Deferred[T]:
 
 
 def started(coroutine: Coroutine[Deferred[Any], None, T]) -> T | Deferred[T]:
-    """`spawn` for what seldom waits: its value at once where it does not. Raises what it raises before it waits."""
+    """`spawn` for a coroutine that seldom waits: its value, at once, if it did not. Raises what it raises before it
+    waits."""
     try:
         awaited = coroutine.send(None)
     except StopIteration as stop:
@@ -145,7 +146,7 @@ def mapped(source: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
 
 
 def after(source: Deferred[Any], act: Callable[[], U | Deferred[U]]) -> Deferred[U]:
-    """What `act` makes once `source` is done, with a value or a failure; if that is a Deferred, what it comes to.
+    """What `act` makes once `source` is done, with a value or a failure; if that is a Deferred, its result.
 
     Fails with what `act` raises.
     """

@@ -73,7 +73,8 @@ class InlineExecutor:
 
 
 class DiskInline(InlineExecutor):
-    """For memory disks: what is slow with a real one is done at once, and what computes where `elsewhere` does it."""
+    """For memory disks: work that is slow on a real disk is done at once, work that computes where `elsewhere` does
+    it."""
 
     def __init__(self, elsewhere: Executor) -> None:
         self._elsewhere = elsewhere

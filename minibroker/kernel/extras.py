@@ -28,18 +28,17 @@ def is_executable_file() -> bool:
 
 
 def hint(what: str, *modules: str) -> str:
-    """One line: `what` needs the packages of these modules, and what installs them. All are of one extra.
+    """One line that says that `what` needs the packages of these modules, all of one extra, and how to install them.
 
-    The command is of this Python's pip, because another one would know of no minibroker: pip takes the one that is
-    installed, from wherever it came, and adds the extra.
+    The command is this Python's pip, which finds minibroker installed, from wherever it came, and adds the extra to it.
     """
     packages = [_MODULES[module][0] for module in modules]
     return f"{what} needs {' and '.join(packages)}: {install(_MODULES[modules[0]][1])}"
 
 
 def install(extra: str) -> str:
-    """The command that adds an extra, in quotes that every shell understands; without pip, in the image for example,
-    what has to be there."""
+    """The command that adds an extra, in quotes that every shell understands; without pip, as in the image, what is
+    missing."""
     if is_executable_file():
         return f'install "minibroker[{extra}]" with pip: the executable file does not have it'
     if importlib.util.find_spec("pip") is None:
@@ -49,7 +48,7 @@ def install(extra: str) -> str:
 
 
 def hint_for(what: str, error: ImportError) -> str | None:
-    """The hint for an import that failed; None when the module is of no extra."""
+    """The hint for an import that failed; None when the module belongs to no extra."""
     module = (error.name or "").partition(".")[0]
     return hint(what, module) if module in _MODULES else None
 

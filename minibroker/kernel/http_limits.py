@@ -20,8 +20,8 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class ConnectionLimit:
-    """How many connections there are: each has a thread, and what opens one may be anybody. When all places are taken,
-    the connection that has waited longest to be served makes room for the next."""
+    """Limits the connections: each takes a thread, and anybody may open one. When all places are taken, the connection
+    that has waited longest to be served makes room for the next."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -78,7 +78,7 @@ def _level_of(logger: logging.Logger) -> str:
 
 
 def load_ahead() -> None:
-    """Import what the next line needs, where lines go now."""
+    """Import what the next line needs to be written to the present stream."""
     for handler in logging.getLogger(ROOT).handlers:
         if isinstance(handler.formatter, TextLine):
             import structlog  # noqa: F401
@@ -89,7 +89,8 @@ def load_ahead() -> None:
 
 class _Lines(logging.StreamHandler[IO[str]]):
     def handleError(self, record: logging.LogRecord) -> None:
-        """What cannot be formatted is written without: a formatter imports modules, and needs a file descriptor."""
+        """A line that cannot be formatted is written plain: a formatter imports modules, for which it needs a file
+        descriptor."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             say(f"minibroker: {record.getMessage()} ({sys.exc_info()[1]})", to=self.stream, flush=True)
 

@@ -15,7 +15,7 @@ class ProgressLine:
     """Writes to `stream` when that is a terminal, a few times a second.
 
     clock: seconds, as of ``time.monotonic``.
-    at_once: the first words too, of work that is long in any case.
+    at_once: show the first words too, as the work is long in any case.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:

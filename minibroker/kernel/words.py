@@ -28,7 +28,7 @@ def counted(count: int, noun: str) -> str:
 
 def near(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
     """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike, or the
-    name itself is known and something else is wrong with it. meant: names of others for the same thing, with ours."""
+    name itself is known and something else is wrong with it. meant: names that others have for a thing → ours."""
     if meant and name in meant:
         return f", did you mean {meant[name]}?"
     from difflib import get_close_matches

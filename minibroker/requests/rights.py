@@ -250,8 +250,8 @@ COORDINATORS: Final = tuple(
 
 
 def configs(operation: AclOperation) -> tuple[ItemRight, ...]:
-    """Configs of topics and groups need a right to them, configs of brokers, their loggers and clients one to the
-    cluster. The handler refuses any other type."""
+    """Configs of topics and groups need a right to the topic or group; configs of brokers, their loggers and clients
+    need one to the cluster. The handler refuses any other type."""
     return tuple(
         ItemRight(operation, kind, applies=_of_types(types), entities=("resourceName",))
         for kind, types in _CONFIG_TYPES.items()

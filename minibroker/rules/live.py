@@ -37,7 +37,7 @@ FORGOTTEN_MS = 7 * 86_400_000
 
 
 class Identity(NamedTuple):
-    """By what findings are told apart.
+    """What tells findings apart.
 
     producer_epoch: of an error without an offset, else NONE.
     """

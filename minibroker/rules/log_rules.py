@@ -382,7 +382,7 @@ class _LogJudge:
         if not marker.outcome:
             known.doubtful = True  # a rebuild from this log does not see it
             if opened is not None and marker.producer_epoch >= opened.producer_epoch and self._facts.cleaned_offset:
-                # It is left of a transaction of which no record was (Cleaner.checkBatchRetention).
+                # It is left over from a transaction whose records are all gone (Cleaner.checkBatchRetention).
                 self._lose_end(known, opened, f"compaction emptied the one at offset {marker.offset}")
             return
         if opened is not None and marker.producer_epoch > opened.producer_epoch + 1:

@@ -116,7 +116,8 @@ class Marker(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets [first_offset, end_offset) of which so many are `missing`: all, unless it is several holes as one."""
+    """Offsets [first_offset, end_offset) of which `missing` are missing: all of them, unless several holes were made
+    one."""
 
     first_offset: int
     end_offset: int
@@ -203,8 +204,8 @@ class EpochStart(NamedTuple):
 
 
 class TimeClaims(NamedTuple):
-    """Of a file that is read in parts, one part: the largest timestamp in it, and of the entries of its time index that
-    are about this part the first: at byte `entry`, timestamp and offset (-1: none is)."""
+    """One part of a file that is read in parts: its largest timestamp, and the first of the time index's entries about
+    this part, at byte `entry`: timestamp and offset (-1: there is none)."""
 
     log: Log
     file: str

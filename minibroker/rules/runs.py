@@ -51,7 +51,7 @@ def merge_runs(
 
 
 def goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int] = ()) -> bool:
-    """Whether the run, the next of its producer and of no other side of a marker, continues the one before."""
+    """Whether the run, its producer's next without a marker in between, continues the one before."""
     if before.producer_epoch != run.producer_epoch or before.transactional != run.transactional:
         return False
     if before.file != run.file or any(before.first_offset < cut <= run.first_offset for cut in cuts):

@@ -37,7 +37,7 @@ ms."""
 _REST_BYTES = 64 * 1024
 # Answers up to this size leave in one piece; larger buffers are handed to the system as they are.
 _JOIN_BYTES = 32 * 1024
-# Unsent answers with which a connection is served no further.
+# With so many bytes of answers unsent a connection is served no further.
 _WRITE_HIGH_BYTES = 256 * 1024
 # After a frame of this size the others have their turn: the work it made can take milliseconds.
 _FAIR_FRAME_BYTES = 128 * 1024
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def memory_granted(self, granted: int) -> None:
-        """So much more of the request whose size is known may arrive."""
+        """This much more of the request whose size is known may arrive."""
         self._reserved += granted
         # Called from within another connection's work, so not served before that is done.
         self._edge.loop.call_soon(self._unblock, MEMORY)

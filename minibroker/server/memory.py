@@ -26,7 +26,7 @@ def wanted_bytes(size: int, received: int) -> int:
 
 class Waiter(Protocol):
     def memory_granted(self, granted: int) -> None:
-        """So many more bytes are its own."""
+        """It has this many more bytes now."""
 
 
 class Waiting(NamedTuple):

@@ -125,7 +125,7 @@ class BrokerPorts:
         await asyncio.gather(*(task for _, task in self._serving.values()))
 
     async def settled(self) -> None:
-        """Returns once no port is about to be opened: one whose broker was just started again is, for a turn or two."""
+        """Returns once no port is about to be opened, which takes a turn or two after a broker was started again."""
         tasks = [task for _, task in self._serving.values() if not task.done()]
         if tasks:
             await asyncio.wait(tasks)

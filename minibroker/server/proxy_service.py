@@ -229,7 +229,7 @@ class ProxyService:
         return address
 
     def _bound(self, key: NodeKey | None) -> socket.socket:
-        """On the port of its own, else on the next one, or on a free one where that is taken and need not be it."""
+        """On its own port if it has one, else on the next one, or on a free one if that is taken and not required."""
         own = self.options.ports.get(key.node_id) if key is not None and not key.listener else None
         if own is not None:
             return listen_all(self.options.host, [own])[0]

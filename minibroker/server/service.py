@@ -79,7 +79,7 @@ class StartError(Exception):
 class Service:
     """Starts and stops the cluster that `options` describe, on the running event loop.
 
-    Raises ConfigError at once for what the options say wrong.
+    Raises ConfigError at once for wrong options.
     """
 
     def __init__(self, options: Options) -> None:

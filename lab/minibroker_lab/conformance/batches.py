@@ -42,10 +42,9 @@ RECORD_KEYS = frozenset({"key", "value", "headers", "tsDelta", "offsetDelta", "a
 
 
 def batch_bytes(spec: dict[str, Any], now_ms: Callable[[], int]) -> bytes:
-    """The bytes of one batch. Every field of the header can be set to anything; what is left out is right.
-
-    `crc: bad` is a wrong checksum, `cut` drops bytes from the end, `tail` (hex) adds some, `payload` (hex) stands in
-    for the records' bytes before compression, `hex` for the whole batch.
+    """The bytes of one batch. Every field of the header can be set to anything; a field that is left out has its
+    correct value. `crc: bad` is a wrong checksum, `cut` drops bytes from the end, `tail` (hex) adds some, `payload`
+    (hex) stands in for the records' bytes before compression, `hex` for the whole batch.
     """
     _only(spec, BATCH_KEYS, "batch")
     if "hex" in spec:
@@ -147,15 +146,15 @@ def _old_message(record: dict[str, Any], index: int, timestamp: int, spec: dict[
 
 
 class ReceivedRecords:
-    """The records field of a response; looked into when a scenario asks."""
+    """The records field of a response, decoded only when a scenario asks for it."""
 
     def __init__(self, raw: bytes | None) -> None:
         self.raw = raw
 
     def batches(self, *, full: bool = False) -> list[dict[str, Any]] | None:
-        """Short form: `{base, last, pid, epoch, seq, txn, codec, values}`, what says nothing left out, and
-        `{base, marker, pid, epoch, txn}`. The full form adds leaderEpoch, magic, crcOk, count, tsType, baseTs, maxTs,
-        keys, offsets, timestamps, headers and a marker's coordinatorEpoch. A cut batch is `{partial: true}`."""
+        """Short form: `{base, last, pid, epoch, seq, txn, codec, values}` without those that say nothing, and `{base,
+        marker, pid, epoch, txn}`. The full form adds leaderEpoch, magic, crcOk, count, tsType, baseTs, maxTs, keys,
+        offsets, timestamps, headers and a marker's coordinatorEpoch. A cut batch is `{partial: true}`."""
         if self.raw is None:
             return None
         batches: list[dict[str, Any]] = []

@@ -63,7 +63,7 @@ class ClusterUnderTest(ReadingClient):
 
     @contextlib.contextmanager
     def _connected(self, address: Address) -> Iterator[Connection]:
-        """A connection for each question: a scenario that has one broken harms no other."""
+        """A new connection for each question, so that a scenario that breaks its own harms no other."""
         with self.connect(address) as connection:
             yield connection
 
@@ -160,8 +160,8 @@ class ClusterUnderTest(ReadingClient):
         return self.bootstrap[0]
 
     def warm_up(self, token: str) -> None:
-        """Have the coordinators' topics made and loaded, before a scenario meets one that is loading: Kafka answers a
-        Heartbeat NONE then, for any member. Gives up silently, because the scenarios report the error."""
+        """Have the coordinators' topics made and loaded first: while one is loading, Kafka answers any member's
+        Heartbeat with NONE. Gives up silently, because the scenarios report the error."""
         name = f"mb-warm-{token}"
         with contextlib.suppress(ScenarioFailed):
             self.address("txn", name)
@@ -227,7 +227,7 @@ class ClusterUnderTest(ReadingClient):
         return last
 
     def delete_topics(self, names: list[str]) -> None:
-        """Remove topics after a scenario; it has had its verdict, so failing is no matter."""
+        """Remove topics after a scenario. It has its verdict by then, so a failure does not matter."""
         if self._abandoned.is_set():
             self.for_the_last_time().delete_topics(names)
             return

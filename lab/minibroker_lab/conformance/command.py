@@ -248,7 +248,7 @@ def _fits(session: Session, fits: Fits) -> list[Fit]:
 
 
 def _conclude(verdict: Verdict, baseline: Earlier | None, arguments: argparse.Namespace) -> int:
-    """Print what came of the run; returns the exit status."""
+    """Print the outcome of the run; returns the exit status."""
     results = verdict.results
     say(*unsteady(results), *verdict.exactly_once())
     if len(verdict.groups()) > 1 and not arguments.quiet:
@@ -273,7 +273,7 @@ def _conclude(verdict: Verdict, baseline: Earlier | None, arguments: argparse.Na
 def _of_before(
     scenarios: Sequence[Scenario], arguments: argparse.Namespace, held: str
 ) -> tuple[dict[str, Result], Earlier | None]:
-    """Results that need not be had again, and what the run is compared with. Raises ScenarioError."""
+    """Results of an earlier run that are kept, and what the run is compared with. Raises ScenarioError."""
     done: dict[str, Result] = {}
     if arguments.resume:
         interrupted = read(arguments.resume)
@@ -294,7 +294,7 @@ def _get_in(cluster: ClusterUnderTest, command_config: str | None) -> None:
 
 def _running(what: str, command: str) -> Callable[[], None]:
     def run_it() -> None:
-        # Its words go where ours about progress go; what it leaves running must not hold our output open.
+        # Its output goes where our progress goes; what it leaves running must not hold our output open.
         done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR)
         if done.returncode:
             raise ScenarioFailed(f"the {what} command ended with {done.returncode}")
@@ -350,7 +350,7 @@ def _printed(results: Iterable[Result], total: int, *, times: bool, quiet: bool)
 
 
 def _lines(result: Result, *, times: bool, quiet: bool) -> list[str]:
-    """What is printed of a result. quiet: nothing of what passed, was skipped or is not applicable."""
+    """What is printed of a result. quiet: nothing about scenarios that passed, were skipped or are not applicable."""
     if quiet and result.outcome not in (Status.FAILED, Status.NOT_REACHED, Status.NOT_RUN):
         return []
     seconds = f"  [{result.seconds:.1f}s]" if times else ""

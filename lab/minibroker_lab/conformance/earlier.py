@@ -46,10 +46,10 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """new: results that fail now and did not then, or not so heavily.
+    """new: results that fail now and did not then, or failed less heavily.
     mended: names of scenarios that pass now and did not then.
-    otherwise: results that fail now as then, at another place.
-    unrun: those that the broker was gone for, and was not then.
+    otherwise: results that failed then too, but at another place.
+    unrun: scenarios that were not run because the broker was gone, which it was not then.
     """
 
     new: Sequence[Result]
@@ -100,7 +100,7 @@ def difference(earlier: Earlier, results: Sequence[Result]) -> Difference:
 
 
 def read(path: Path) -> Earlier:
-    """Raises ScenarioError for what is no report of the suite."""
+    """Raises ScenarioError for a file that is not a report of the suite."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         rows = {str(row["name"]): row for row in document["scenarios"]}
@@ -125,5 +125,5 @@ def _as_heavy(row: Mapping[str, Any], now: Result) -> bool:
 
 
 def _place(why: str) -> str:
-    """The step and the field: values may be others in every run."""
+    """The step and the field; values may differ in every run."""
     return why.partition(": expected ")[0]

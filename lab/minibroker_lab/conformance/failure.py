@@ -29,7 +29,7 @@ class Differs(ScenarioFailed):
 class SetUpFailed(Differs):
     """The broker answers the set-up otherwise, so that the scenario's subject was not reached.
 
-    cause: the answer, in the words that every scenario has for it which it stops.
+    cause: the answer, in the same words for every scenario that it stops.
     """
 
     def __init__(self, message: str, cause: str, breach: Breach = RECOVERY) -> None:

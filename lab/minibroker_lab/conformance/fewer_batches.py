@@ -10,7 +10,8 @@ from .scenario import Step
 
 
 def batches_wanted(step: Step, expected: Mapping[str, Any]) -> int:
-    """How many batches the step expects of its one partition; 0 where it is no Fetch of one, or of a session."""
+    """How many batches the step expects of its one partition; 0 for any other request, for several partitions and for a
+    session."""
     if step.api != "Fetch" or not isinstance(step.get("at"), str) or (step.get("req") or {}).get("sessionId"):
         return 0
     lists = [
@@ -22,7 +23,7 @@ def batches_wanted(step: Step, expected: Mapping[str, Any]) -> int:
 
 
 def next_offset(answer: Mapping[str, Any], wanted: int) -> int | None:
-    """Where a reader goes on whom this answer gave some of the batches, but not all; None where it did."""
+    """Where a reader goes on after an answer that gave it only some of the batches; None if it gave all."""
     partition = _partition(answer) if wanted else None
     batches = partition["records"].batches() if partition else None
     if not partition or not batches or len(batches) >= wanted or "base" not in batches[-1]:
@@ -32,7 +33,7 @@ def next_offset(answer: Mapping[str, Any], wanted: int) -> int | None:
 
 
 def joined(answer: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
-    """Put the records of a further answer into the first one. False, and nothing is changed, where it has none."""
+    """Put the records of a further answer into the first one; False, without a change, if it has none."""
     partition, further = _partition(answer), _partition(more)
     if not partition or not further or not further["records"].raw:
         return False

@@ -54,7 +54,7 @@ class Fits:
         )
 
     def best_first(self) -> list[Fit]:
-        """By failures, and of as many the newest first."""
+        """Sorted by failures; of equally many the newest comes first."""
         fits = []
         for expectation, scenarios in self._wanted.items():
             if self._settled and expectation != self._held:

@@ -59,8 +59,8 @@ def encode_request(
     header: dict[str, Any] | None = None,
     raw_body: bytes | None = None,
 ) -> bytes:
-    """A request frame without its size. `header` may say apiKey, apiVersion, version (of the header) and tags (hex)
-    other than the right ones; `raw_body` stands in for the encoded body."""
+    """A request frame without its size. `header` may set apiKey, apiVersion, version (of the header) and tags (hex) to
+    wrong values; `raw_body` stands in for the encoded body."""
     header = header or {}
     key = api_key(api)
     header_version = header.get("version", 2 if version >= first_flexible_version(key) else 1)
@@ -144,8 +144,8 @@ def _single(shapes: Shapes, code: str, struct: type[Struct] | None, value: Any, 
 def decode_response(
     frame: bytearray, api: str, version: int, *, header_version: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are no such response,
-    and for bytes behind it."""
+    """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are not such a
+    response, and for bytes after it."""
     response = apis()[api][1]
     if header_version is None:  # ApiVersions always has 0 (KIP-511), others 1 in flexible versions
         header_version = int(api != API_VERSIONS and version >= first_flexible_version(api_key(api)))

@@ -19,7 +19,7 @@ _ASKS_FOR_IDS, _ASKS_FOR_VERSIONS = "InitProducerId", "ApiVersions"
 
 
 class Phase(IntEnum):
-    """What a scenario needs of the broker beside what the phases before need."""
+    """What a scenario needs of the broker in addition to what earlier phases need."""
 
     CONNECT = 0
     IDEMPOTENCE = 1

@@ -62,7 +62,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many of the scenarios pass that were run, compared with this release."""
+    """How many of the scenarios that were run pass, compared with this release."""
 
     expectation: str
     passed: int

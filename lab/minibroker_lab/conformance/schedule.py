@@ -31,9 +31,10 @@ def run_all(
     no client sends: what ends a broker leaves nothing unasked then. Each result comes as soon as its scenario has
     ended. An interrupt adds to `undelivered` the results of scenarios that had ended and were not taken yet.
 
-    After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
-    and another run, one after the other, tell which it was. Without `start` all of those fail, and the remaining
-    scenarios are not run. One that had not asked anything yet does not fail for it: it is run once more, or not run.
+    After each the broker is asked whether it is there. Where it died, the scenario that was running fails. If several
+    were, `start` brings the broker back and they are run again one after the other, to tell which it was. Without
+    `start` all of those fail, and the remaining scenarios are not run. One that had not asked anything yet does not
+    fail for it: it is run once more, or not run.
     """
     malformed = [run for run in runs if phase(run.scenario) is Phase.MALFORMED]
     others = [run for run in runs if run not in malformed]
@@ -153,7 +154,8 @@ def _brought_back(start: Start | None) -> bool:
 def _blamed(
     begun: Sequence[tuple[ScenarioRun, Result]], watch: _Watch, start: Start | None
 ) -> Generator[Result, None, None]:
-    """With the broker back: what ran when it died is run again, each alone. The one it dies of fails."""
+    """With the broker back: what ran when it died is run again, each alone. The one that the broker dies of again
+    fails."""
     blamed = False
     again: list[Result] = []
     for run, _ in begun:

@@ -26,7 +26,7 @@ class Session:
     """options: those that every scenario runs with.
     have: what the broker is said to have.
     jobs: scenarios at once.
-    starting: makes what brings a dead broker back, of a token for its names.
+    starting: called with a token for names, returns what brings a dead broker back.
     undelivered: results of scenarios that had ended when an interrupt came, and that `outcomes` did not hand over any
     more; the one handed over last may be among them.
     """
@@ -68,7 +68,7 @@ class Session:
         last = self._cluster.for_the_last_time()
         stays = self._traces.remove(last, {name for run in self._runs for name in run.unended})
         if stays and self._options.restart is not None and not self._cluster.abandoned:
-            # A Kafka that starts writes the markers again that a partition refused.
+            # When it starts, a Kafka writes the markers that a partition refused again.
             with contextlib.suppress(ScenarioFailed):
                 self._options.restart()
                 last.wait_until_up(f"{self._token}-last")

@@ -33,9 +33,8 @@ class _Busy(ScenarioFailed):
 
 
 class Traces:
-    """prefix: of the run's own names. To be made before the first scenario, as groups that are there are not its own.
-
-    It raises nothing where the broker is gone or does not let a thing happen: every scenario has its verdict.
+    """prefix: what the run's own names begin with. To be made before the first scenario, as groups that exist then are
+    not the run's. It raises nothing where the broker is gone or refuses something: every scenario has its verdict.
     """
 
     def __init__(self, cluster: ClusterUnderTest, prefix: str) -> None:
@@ -87,8 +86,8 @@ def _line(kind: str, names: list[str]) -> str:
 
 
 def end_transaction(cluster: ClusterUnderTest, transactional_id: str) -> bool:
-    """Fence the id's producer, by which the coordinator aborts what is open. Whether nothing is open any more: while a
-    transaction ends it is not yet. False too where the broker does not answer."""
+    """Fence the id's producer, by which the coordinator aborts what is open. True once nothing is open any more; False
+    while a transaction ends, and where the broker does not answer."""
     request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     with contextlib.suppress(ScenarioFailed):
         address = cluster.sole_broker() or cluster.address("txn", transactional_id)

@@ -272,13 +272,13 @@ def goes_on(difference: Difference, breach: Breach) -> bool:
 
 
 def never_became(difference: Difference) -> Breach:
-    """Of a field that never got the expected value within the time limit: a reader would wait for ever."""
+    """The breach when a field does not get its expected value within the time limit: a reader would wait for ever."""
     breach = weigh(difference)
     return RECOVERY if breach.weight.light and difference.api in _CLIENTS_PATH else breach
 
 
 def of_another(breach: Breach) -> Breach:
-    """Of a difference that shows with a neighbour, who had asked for nothing."""
+    """The breach of a difference that shows at a neighbour, who had asked for nothing."""
     return breach if breach.weight.light else breaks("neighbour")
 
 

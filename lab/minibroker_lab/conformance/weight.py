@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 class Weight(Enum):
     """Of a difference, the heaviest first. EXACTLY_ONCE: records or offsets are lost, doubled, torn or read though
     aborted, or a fenced producer writes. RECOVERY: a client cannot go on, or acts otherwise than with Kafka. CODE:
-    another code or number, with which a client does the same. DETAIL: a text, or nothing in another form."""
+    another code or number, with which a client does the same. DETAIL: a text, or another form of nothing."""
 
     EXACTLY_ONCE = "exactly-once"
     RECOVERY = "recovery"

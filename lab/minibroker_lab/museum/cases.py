@@ -36,7 +36,7 @@ _TIMEOUT_SECONDS = 60
 
 
 class CaseError(ValueError):
-    """A case that cannot be, or is not there; the text is one line that says why."""
+    """A case that is invalid or missing; the text is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Measured:
 class Case:
     """A bug.
 
-    happens: to a user.
+    happens: what a user sees.
     thread: ``owner/repository#number``.
     client: a name of `clients.LIBRARIES`, or a Python package.
     affected, fixed: versions, in words; fixed is empty for what is open upstream.
-    bad, good: versions to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this
-        release; without good ones the rule is to hold when nothing fails.
-    rule: the one of the judge's that is broken.
+    bad, good: versions to run, the one that shows it best first; ``@RELEASE`` behind one names the broker's release.
+        Without good ones the rule must hold when nothing fails.
+    rule: the judge's rule that is broken.
     plan, settings: steps for the program that the client's cases share, and options of the client.
     failures: a script, relative to the folder.
     lineage: ``IN=OUT``, as `minibroker judge` has it.
@@ -103,7 +103,7 @@ class Case:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The files of the client program, the one that is started in front; none when there is no program."""
+        """The files of the client program, the one to start first; none when there is no program."""
         own = tuple(sorted(self.folder.glob(_PROGRAM)))
         shared = library(self.client).programs if self.plan else ()
         return own or tuple(self.folder.parent.parent / "programs" / name for name in shared)
@@ -209,7 +209,7 @@ def chosen(cases: list[Case], name: str) -> Case:
 def by_name(what: str, entries: Mapping[str, T], name: str) -> T:
     """The entry of this name.
 
-    what: it is, for the error.
+    what: the kind of entry, for the error.
 
     Raises CaseError.
     """

@@ -29,14 +29,14 @@ _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class ClientError(ValueError):
-    """A version that cannot be had here; the text is one line that says why."""
+    """A version that cannot be installed here; the text is one line that says why."""
 
 
 class Library(NamedTuple):
     """package: its name in the registry of its kind.
-    programs: files of museum/programs that do the steps of a plan with it, the one that is started in front.
-    beside: packages that a program needs too, each with its version; ``{platform}`` is what the library's version has
-        behind ``-``.
+    programs: files of museum/programs that do a plan's steps with it, the one to start first.
+    beside: further packages that a program needs, each with its version; ``{platform}`` is what follows ``-`` in the
+        library's version.
     """
 
     kind: str
@@ -131,7 +131,7 @@ Programs: TypeAlias = Callable[[str, str, Sequence[Path]], AbstractContextManage
 def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
     """The command that runs a program on this version of a client.
 
-    sources: the file that is started in front.
+    sources: the file to start first.
 
     Raises ClientError.
     """

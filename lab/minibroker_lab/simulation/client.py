@@ -85,7 +85,7 @@ class Client:
         self.done = False
         self.doing = "nothing yet"
         self._leaders: dict[tuple[str, int], int] = {}
-        # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
+        # Metadata of an older leader epoch is not believed (Kafka's Metadata.updateLatestMetadata).
         self._leader_epochs: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[Kind, str], int] = {}
         #: The node that gave the last answer of `coordinate`.

@@ -65,7 +65,7 @@ def _facts(finding: Finding, world: World) -> frozenset[str]:
 
 
 def _record_of(finding: Finding, world: World) -> Record | None:
-    """The record that a finding over records quotes."""
+    """The record that a finding about records quotes."""
     records = world.history.records
     return next((records[key] for key in _QUOTED.findall(finding.message) if key in records), None)
 

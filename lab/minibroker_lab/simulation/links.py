@@ -77,7 +77,7 @@ class Links:
         #: The client's current step, and the callback for a request that is served after the client gave it up.
         self.moment: Callable[[], Hashable] = lambda: None
         self.late: Callable[[Request, Hashable], None] = lambda request, moment: None
-        #: Requests that the client gives up and that are still on their way.
+        #: Requests that the client has given up and that are still on their way.
         self.strays = 0
         #: The tap of all brokers, and what it kept of the request whose answer has just come.
         self.reasons = Reasons()

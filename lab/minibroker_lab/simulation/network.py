@@ -26,7 +26,7 @@ class SimulatedNetwork:
     """`minibroker.kernel.transport.Network`. What a node sends to itself does not pass it.
 
     tell: called with (event, text) for each message that is not simply delivered.
-    strayed: with the node and each request that arrives there after its sender gave it up.
+    strayed: called with the node and each request that arrives there after its sender gave it up.
     """
 
     def __init__(self, schedule: Schedule, conditions: NetworkConditions, tell: Told, strayed: Strayed) -> None:

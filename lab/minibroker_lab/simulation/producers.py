@@ -103,12 +103,13 @@ class Producer(Client):
         #: The one that offsets were sent in last.
         self.offsets_in: Hashable | None = None
         self._joined: set[TopicPartition] = set()
-        #: The transaction whose partitions a coordinator took that had been deposed.
+        #: The transaction whose partitions a deposed coordinator accepted.
         self._joined_elsewhere: Hashable | None = None
         self._began_ms = 0.0
         #: When the transaction before the running one ended.
         self._ended_ms = 0.0
-        # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
+        # A transaction has timed out, and its producer has not yet asked for the epoch that the coordinator gave it
+        # then.
         self._stained = False
         # Since when the epoch, and the coordinator's view of this producer, are what they are.
         self._epoch_ms = 0.0

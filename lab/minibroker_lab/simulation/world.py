@@ -209,7 +209,7 @@ class World:
         self.own_records.arrives(node_id, request)
 
     def _note_old_init(self, node_id: int, request: Request) -> None:
-        """An instance of before asks with the epoch that it had: it ends the open transaction of the one after it."""
+        """An earlier instance asks with the epoch that it had: it ends the open transaction of the one after it."""
         broker = self.cluster.brokers.get(node_id)
         if broker is None or not isinstance(request, InitProducerIdRequest) or request.transactional_id is None:
             return

@@ -67,7 +67,7 @@ def old_records(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> l
     if value is None:
         raise InvalidRecords(f"message at offset {header.last_offset}: compressed, and its value is null")
     if header.compression == Compression.ZSTD:
-        raise InvalidRecords(f"message at offset {header.last_offset}: zstd is not of its format")
+        raise InvalidRecords(f"message at offset {header.last_offset}: its format has no zstd")
     if header.compression == Compression.LZ4 and header.magic == 0:
         value = _with_right_checksum(value)
     records = list(_inner(decompress(header.compression, value, max_bytes), header))

@@ -30,7 +30,7 @@ Fault = dict[str, Any]
 class Failure(NamedTuple):
     """title: the heading of the column.
     about: what happens.
-    requests: the APIs that it has a script for each.
+    requests: the APIs, each with a script of its own.
     fault: the rule that makes one such request fail, of the producer's transaction timeout in ms.
     brokers: how many it needs.
     waits: whether the request is late, so that behind a proxy its repetitions are held too.
