@@ -190,10 +190,10 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
 
 def say_interrupted(number: int) -> None:
     """One line, which on a terminal replaces the command's progress line."""
-    said = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+    reason = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     start = "\r\033[K" if os.isatty(_STDERR) else ""
     with contextlib.suppress(OSError):
-        os.write(_STDERR, f"{start}minibroker: {said}\n".encode())
+        os.write(_STDERR, f"{start}minibroker: {reason}\n".encode())
 
 
 def _lost(error: OSError) -> int:

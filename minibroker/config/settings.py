@@ -301,7 +301,8 @@ class Settings:
             for n in names
             if layer.get(n) is not None
         ]
-        # Kafka's ConfigHelper drops what stands before the key's own name, and so everything when it has no value.
+        # As Kafka's ConfigHelper: what stands before the key's own name is dropped, so all of it where the key has no
+        # value.
         start = next((i for i, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
         return tuple(synonyms[start:])
 

@@ -341,7 +341,8 @@ class Finding(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A record's content, for finding the same one twice: `key` is a digest, or what the user names."""
+    """The content of a record, by which the same one is recognised when it comes twice: `key` is a digest, or what the
+    user names."""
 
     log: Log
     offset: int

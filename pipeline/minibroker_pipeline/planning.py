@@ -66,4 +66,4 @@ def as_of(text: str | None) -> int | None:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
+        raise ValueError(f"--as-of {text}: expected 'now', ms since 1970 or a time in ISO 8601") from None

@@ -126,7 +126,7 @@ class Context:
         ({"source": "x", "bootstrap": "h:1"}, "give either a source or bootstrap"),
         ({"source": "x", "depth": "all"}, "depth 'all' is none of headers"),
         ({"source": "x", "run_id": "a/b"}, "run_id 'a/b': expected at most 100 letters"),
-        ({"source": "x", "as_of": "soon"}, "neither now nor ms"),
+        ({"source": "x", "as_of": "soon"}, "expected 'now', ms"),
         ({"bootstrap": "h:1", "settings": {"ssl.x": "1"}}, "not known here"),
     ],
 )

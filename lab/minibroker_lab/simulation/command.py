@@ -121,12 +121,12 @@ def _processes(jobs: int) -> Iterator[Pool]:
 
     resource_tracker.ensure_running()  # it lets every signal through again once it has started
     with ctrl_c_is_ours():
-        pool = get_context("spawn").Pool(jobs, _quiet)
+        pool = get_context("spawn").Pool(jobs, _ignore_signals)
     with pool:
         yield pool
 
 
-def _quiet() -> None:
+def _ignore_signals() -> None:
     """A process of the pool: it ignores the terminal's signals, its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)

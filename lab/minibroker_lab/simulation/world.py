@@ -407,7 +407,7 @@ class World:
         return True
 
     def restart(self) -> tuple[States, States]:
-        """Stop all brokers, cleanly or not, and start them again: what they had in memory before and after."""
+        """Stop all brokers, cleanly or not, and start them again; returns what they had in memory before and after."""
         before = self._in_memory()
         self._note_files(clean=not self.plan.seed % 2)
         if self.plan.seed % 2:
