@@ -37,12 +37,14 @@ class Library(NamedTuple):
     programs: files of museum/programs that do a plan's steps with it, the one to start first.
     beside: further packages that a program needs, each with its version; ``{platform}`` is what follows ``-`` in the
         library's version.
+    built: packages that it needs and that have no wheel: pip builds them.
     """
 
     kind: str
     package: str
     programs: tuple[str, ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
+    built: tuple[str, ...] = ()
 
 
 _GO = ("steps.go", "told.go")
@@ -63,6 +65,7 @@ LIBRARIES = {
     "krafka": Library("cargo", "krafka"),
     "rskafka": Library("cargo", "rskafka"),
     "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
+    "faust-streaming": Library("pip", "faust-streaming", built=("opentracing",)),
     "kafka-streams": Library("maven", "org.apache.kafka:kafka-streams"),
     "spring-kafka": Library("maven", "org.springframework.kafka:spring-kafka"),
     "reactor-kafka": Library("maven", "io.projectreactor.kafka:reactor-kafka"),
@@ -165,7 +168,8 @@ def _pip(new: Path, library: Library, version: str) -> None:
     what = f"{library.package}=={version}"
     _run([sys.executable, "-m", "venv", str(new)], new.parent, what)
     pip = [str(new / _PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, "--retries", "1", "--only-binary", ":all:", what], new.parent, what)
+    wheels = ["--only-binary", ":all:", *(word for name in library.built for word in ("--no-binary", name))]
+    _run([*pip, "--retries", "1", *wheels, what], new.parent, what)
 
 
 def _maven(new: Path, library: Library, version: str) -> None:

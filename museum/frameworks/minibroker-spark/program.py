@@ -5,12 +5,14 @@ from minibroker_pipeline.topic_sink import exactly_once
 from minibroker_pipeline.topic_source import register
 
 bootstrap = os.environ["BOOTSTRAP_SERVERS"]
-spark, _ = open_session("local[2]", ["spark.driver.memory=512m"])
+quick_start = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark, _ = open_session("local[2]", ["spark.driver.memory=512m", quick_start])
 register(spark)
 options = {"kafka.bootstrap.servers": bootstrap, "subscribe": os.environ["INPUT_TOPIC"]}
 rows = spark.readStream.format("kafka-topics").options(**options).load()
 copies = rows.selectExpr("key", "upper(cast(value as string)) value")
 writer = exactly_once(
-    copies, os.environ["OUTPUT_TOPIC"], bootstrap=bootstrap, sink=os.environ["GROUP"], transactionTimeoutMs=60_000
+    copies, os.environ["OUTPUT_TOPIC"], bootstrap=bootstrap, sink=os.environ["GROUP"], transactionTimeoutMs=120_000
 )
-writer.option("checkpointLocation", os.environ["STATE_DIR"] + "/checkpoint").start().awaitTermination()
+writer = writer.option("checkpointLocation", os.environ["STATE_DIR"] + "/checkpoint")
+writer.trigger(processingTime="200 milliseconds").start().awaitTermination()

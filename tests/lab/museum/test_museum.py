@@ -311,6 +311,13 @@ def test_a_client_is_a_name_and_a_version(text: str) -> None:
     ("name", "folder", "asked", "sources", "started"),
     [
         ("mini", f"{sys.implementation.cache_tag}-mini==1.0", "mini==1.0", ["a.py"], "env/bin/python a.py"),
+        (
+            "faust-streaming",
+            f"{sys.implementation.cache_tag}-faust-streaming==1.0",
+            ":all: --no-binary opentracing faust-streaming==1.0",
+            ["a.py"],
+            "env/bin/python a.py",
+        ),
         ("kafka-clients", "maven-kafka-clients==1.0", "dependency:copy", ["A.java"], "java A"),
         ("franz-go", "go-franz-go==1.0", "github.com/twmb/franz-go@v1.0", ["a.go", "b.go"], "program"),
         ("kafkajs", "npm-kafkajs==1.0", "kafkajs@1.0", ["a.mjs"], "node a.mjs"),
