@@ -47,7 +47,7 @@ class ReplicaSession:
         self.ready[key] = None
 
     def watch(self, key: TargetKey, partition: Partition) -> None:
-        """Have `partition` report its news, also when a new object replaces the one for the same key."""
+        """Be told of news of `partition`. It may be a new object for a known key: then the old one reports no more."""
         watched = self._watched.get(key)
         if watched is not None and watched[0] is partition:
             return

@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isdecimal():
             raise _Refused(411, "LENGTH", "Content-Length is missing")
         if len(length) > _MAX_LENGTH_DIGITS or int(length) > _MAX_BODY_BYTES:
-            raise _Refused(413, "TOO_LARGE", f"the body may have {_MAX_BODY_BYTES} bytes")
+            raise _Refused(413, "TOO_LARGE", f"the body may have {_MAX_BODY_BYTES} bytes at most")
         try:
             arguments = parse_json(self.rfile.read(int(length)) or b"{}")
         except ValueError:

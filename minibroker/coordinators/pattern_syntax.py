@@ -203,6 +203,7 @@ class Parser:
             elif c in "imsU":
                 (on.discard if off else on.add)(c)
                 target += 1
+            # RE2 wants a flag after ``-``: ``(?i-)`` is no pattern, ``(?)`` is one.
             elif c in ":)" and not (off and not target):
                 self.flags = frozenset(on)
                 return c == ")"
@@ -230,6 +231,7 @@ class Parser:
         if c not in "pP":
             return None
         name = self.upto("}", "a Unicode class") if self.take("{") else self.next("a Unicode class")
+        # As in RE2, ``\P{^L}`` negates twice: it matches a letter.
         negated = (c == "P") != name.startswith("^")
         test = unicode_class(name.removeprefix("^"))
         if test is None:

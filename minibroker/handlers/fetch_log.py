@@ -107,7 +107,7 @@ def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes:
     try:
         if renamed:
             raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"{target.topic} was made again: its id is not {target.topic_id.hex()}"
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{target.topic} was recreated: its id is not {target.topic_id.hex()}"
             )
         return _read_log(fetch, partition, target, max_bytes, min_one_message)
     except ApiError as error:
@@ -141,7 +141,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         if data.diverging_epoch is not None:
             read.failed = True
             return read
-    bound = _bound(fetch, log)
+    bound = _readable_end(fetch, log)
     chunk = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
@@ -174,7 +174,7 @@ def _read_nothing(partition: Partition, target: FetchTarget, *, committed: bool)
     return read
 
 
-def _bound(fetch: Fetch, log: PartitionLog) -> int:
+def _readable_end(fetch: Fetch, log: PartitionLog) -> int:
     if fetch.replica_id == FUTURE_REPLICA:
         return log.log_end_offset
     return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
@@ -236,7 +236,7 @@ def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -
                 return True
             continue
         log = partition.log
-        bound = _bound(fetch, log)
+        bound = _readable_end(fetch, log)
         if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:
             return True
         if target.fetch_offset < bound:

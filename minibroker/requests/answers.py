@@ -1,4 +1,4 @@
-"""Answers that are there, or come later: what handlers and links do with them.
+"""What handlers and links do with answers, whether these are there at once or come later.
 
 A handler returns its answer, or a Deferred of it; most answers are there at once, and then no Deferred is made.
 

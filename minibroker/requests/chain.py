@@ -61,7 +61,7 @@ class Chain:
         self._links: dict[Place, Link] = {}
 
     def put(self, place: Place, link: Link | None) -> None:
-        """Put a link at its place; None leaves the place empty."""
+        """Set the link at a place; None leaves the place empty."""
         if link is None:
             self._links.pop(place, None)
         else:

@@ -163,7 +163,7 @@ def records_of(log: Log, path: str, header: BatchHeader, data: memoryview) -> It
     common = header.producer_id, header.producer_epoch, header.is_transactional
     try:
         if not crc_ok(data, 0, header):
-            raise Malformed("checksum: the bytes have another CRC-32C than the header names")
+            raise Malformed("checksum: the CRC-32C of the bytes is not the one in the header")
         for record in decode_records(data, 0, header):
             key = None if record.key is None else bytes(record.key)
             value = None if record.value is None else bytes(record.value)

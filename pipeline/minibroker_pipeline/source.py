@@ -173,7 +173,8 @@ class SegmentReader(DataSourceReader):
             and column == "timestamp"
             and isinstance(condition, (GreaterThan, GreaterThanOrEqual))
         ):
-            # No record of a batch is later than the batch's largest timestamp; each is still to be compared.
+            # A batch whose largest timestamp is too early has no record to return; of other batches Spark still
+            # compares each record.
             self._batch_conditions.append(("max_timestamp", type(condition).__name__, condition.value))
         return False
 

@@ -97,7 +97,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         assert context is not None
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
-            raise SinkRefused(f"{NAME}: Spark names no query and batch here: only micro-batches can be written")
+            raise SinkRefused(f"{NAME}: Spark gave neither query nor batch id: only micro-batches can be written")
         return self._write(MicroBatch(query, int(number)), context, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:

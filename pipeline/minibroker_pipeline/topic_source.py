@@ -214,8 +214,8 @@ class _Ranges:
         return end | kept
 
     def begin(self, start: Offsets, end: Offsets) -> dict[Place, int]:
-        """Where each partition of `end` is read from: a new one, or one of a topic that was made again, from its
-        start."""
+        """The offset to read each partition of `end` from. A new partition, or that of a recreated topic, is read from
+        its start."""
         client = self.topics.client
         offsets: dict[Place, int] = {}
         try:

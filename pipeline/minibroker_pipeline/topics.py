@@ -110,8 +110,8 @@ class TopicClient(ReadingClient):
     truncated = _readable()(ReadingClient.truncated)
 
     def steady(self, topics: Collection[str], ask: Callable[[list[tuple[str, int]]], _T]) -> _T:
-        """What `ask` returns for the partitions of these topics, while none of them is made again: ids come from other
-        requests than offsets."""
+        """What `ask` returns for the partitions of these topics; asked again if one was recreated meanwhile, as topic
+        ids and offsets come from different requests."""
         for _ in range(_LISTINGS):
             places = self.partitions(topics)
             before = dict(self.topic_ids)

@@ -10,6 +10,8 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 
 from minibroker_protocol.records import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON_MASK,
     MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
@@ -28,7 +30,6 @@ from minibroker_storage.txn_index import AbortedTxn
 
 KEY_OVERHEAD = 120
 """Bytes a key costs in memory besides its own, roughly."""
-_CODEC_AND_HORIZON = 0x07 | 0x40
 
 
 class OffsetMap:
@@ -200,7 +201,7 @@ class Filter:
         empty = copy(header)
         # Nothing is left to compress, and a horizon would stand in the base timestamp
         # (DefaultRecordBatch.writeEmptyHeader).
-        empty.attributes &= ~_CODEC_AND_HORIZON
+        empty.attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
         empty.base_timestamp = NO_TIMESTAMP
         empty.record_count = 0
         return empty, assemble(empty, b"")

@@ -150,6 +150,7 @@ def lost_of_partition(
             # An index below the end belongs to a segment whose removal a crash interrupted.
             said = f"a log file began at offset {base}"
             losses.append(Lost(join(directory, name), said, "there is none", directory, base))
+    # While a compaction is unfinished, the segments it replaces may be gone already: a gap says nothing then.
     if not any(name.endswith(_UNFINISHED) for name in sizes):
         for base, following in pairwise(bases):
             if following <= reached.get(RECOVERY_POINT, 0):

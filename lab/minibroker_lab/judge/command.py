@@ -298,7 +298,8 @@ def _names(scripts: list[str], *, calm: bool) -> list[str]:
 
 def _task(arguments: argparse.Namespace) -> Task:
     broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
-    # Requests are counted by the run without failures: what the broker refuses for a moment would be counted too.
+    # The run without failures counts the requests that faults are then aimed at. Retries after such answers would be
+    # counted too, and their number varies.
     config = {"minibroker.not.yet.answers": "false"} if arguments.preset or arguments.search else {}
     config |= dict(parse_assignment(text) for text in arguments.config)
     try:

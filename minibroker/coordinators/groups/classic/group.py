@@ -453,6 +453,7 @@ class ClassicGroup:
                     group_instance_id=stored.group_instance_id,
                     client_id=stored.client_id,
                     client_host=stored.client_host,
+                    # Records of version 0 have none (as JoinGroup v0): the session timeout counted for both.
                     rebalance_timeout_ms=(
                         stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
                     ),
