@@ -1,7 +1,8 @@
-"""A broker that is killed again and again under the load of clients that know nothing of it.
+"""Brokers that are killed, all at once, again and again under the load of clients that know nothing of it.
 
-What was acknowledged is there when it comes back, once, in order; transactions are whole or absent, and the offsets
-committed in them go with them. `MINIBROKER_KILLS` and `MINIBROKER_SEED` choose another run.
+What was acknowledged is there when they come back, once, in order; transactions are whole or absent, and the offsets
+committed in them go with them; a member of a group misses nothing. `MINIBROKER_KILLS` and `MINIBROKER_SEED` choose
+another run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 from broker import BrokerProcess, start_minibroker
 from durability import read_all
-from free_ports import free_port
+from free_ports import free_ports
 
 from minibroker.rules.directory import check_directory
 from minibroker_storage.check_finding import ERROR
@@ -112,16 +113,52 @@ class Idempotent(Load):
         assert not errors, errors[0]
 
 
-class Transactional(Load):
-    """Transactions over two topics and a group's offsets; every fifth is aborted."""
+class Member(Load):
+    """A member of a group that reads what is counted, and goes on from what it committed when it has to."""
+
+    def __init__(self, bootstrap: str, protocol: str) -> None:
+        super().__init__(bootstrap)
+        self.read: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)  # by partition: the next value
+        self.gaps: list[tuple[int, int, int]] = []  # partition, the next value, and the one that came
+        self.group = f"offsets-{protocol}"
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": self.group,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 100,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
 
     def work(self) -> None:
+        self.consumer.subscribe(["counted"])
+        while not self.ending.is_set():
+            message = self.consumer.poll(0.1)
+            if message is None or message.error():
+                continue
+            partition, value = message.partition(), int(message.value())
+            if value > self.read[partition]:
+                self.gaps.append((partition, self.read[partition], value))
+            self.read[partition] = max(self.read[partition], value + 1)
+        self.consumer.close()
+
+
+class Transactional(Load):
+    """Transactions over two topics and the offsets of a group, in the name of its member; every fifth is aborted."""
+
+    def __init__(self, bootstrap: str, member: Member) -> None:
+        super().__init__(bootstrap)
+        self.member = member
         self.aborted: list[int] = []
         self.unknown: list[int] = []
+        self.errors: Counter[str] = Counter()
+        self.fatal: list[str] = []
         self.left_behind: list[Any] = []  # kept, as the end of a producer waits for its calls
         self.number = 0
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "offsets"})
-        self.group = consumer.consumer_group_metadata()
+
+    def work(self) -> None:
         producer = self._producer()
         while not self.ending.is_set():
             self.number += 1
@@ -133,7 +170,6 @@ class Transactional(Load):
                 self.left_behind.append(producer)
                 self.unknown.append(self.number)
                 producer = self._producer()
-        consumer.close()
 
     def _producer(self) -> Any:
         producer = confluent_kafka.Producer(
@@ -164,7 +200,8 @@ class Transactional(Load):
             for topic in ("left", "right"):
                 producer.produce(topic, f"{number}-{record}", partition=record % PARTITIONS)
         place = confluent_kafka.TopicPartition("in", 0, number)
-        in_time(lambda: self._until_done(lambda: producer.send_offsets_to_transaction([place], self.group, 5)))
+        group = self.member.consumer.consumer_group_metadata()
+        in_time(lambda: self._until_done(lambda: producer.send_offsets_to_transaction([place], group, 5)))
         if number % 5 == 0:
             self._until_done(lambda: producer.abort_transaction(5))
             self.aborted.append(number)
@@ -179,6 +216,9 @@ class Transactional(Load):
 
     def _recover(self, producer: Any, error: Any) -> Any:
         number = self.number
+        self.errors[error.args[0].name()] += 1
+        if error.args[0].fatal():
+            self.fatal.append(str(error))
         if error.args[0].txn_requires_abort():
             try:
                 self._until_done(lambda: producer.abort_transaction(5))
@@ -200,16 +240,28 @@ def kill(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(SOME, marks=pytest.mark.clients), pytest.param(MANY, marks=pytest.mark.slow)]
+    ("kills", "brokers", "protocol"),
+    [
+        pytest.param(SOME, 1, "classic", marks=pytest.mark.clients),
+        pytest.param(MANY, 1, "classic", marks=pytest.mark.slow),
+        pytest.param(MANY // 4, 3, "classic", marks=pytest.mark.slow),
+        pytest.param(MANY // 4, 3, "consumer", marks=pytest.mark.slow),
+    ],
 )
-def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(
+    kills: int, brokers: int, protocol: str, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("MINIBROKER_SEED", "0")) or random.randrange(1 << 30)
     print(f"MINIBROKER_SEED={seed}")
     choices = random.Random(seed)
-    arguments = ("--port", str(free_port()), "--data-dir", str(tmp_path / "data"), "-c", "log.segment.bytes=1048576")
+    ports = ",".join(map(str, free_ports(brokers)))
+    directory = tmp_path / "data"
+    arguments = ["--port", ports, "--brokers", str(brokers), "--data-dir", str(directory)]
+    arguments += ["-c", "log.segment.bytes=1048576", "-c", f"default.replication.factor={brokers}"]
     topics = [f"--topic={name}:{PARTITIONS}" for name in ("counted", "left", "right", "in")]
     broker = start_minibroker(tmp_path / "broker-0.log", *arguments, *topics)
-    loads: tuple[Idempotent, Transactional] = Idempotent(broker.bootstrap), Transactional(broker.bootstrap)
+    member = Member(broker.bootstrap, protocol)
+    loads = Idempotent(broker.bootstrap), Transactional(broker.bootstrap, member), member
     try:
         for load in loads:
             load.start()
@@ -219,13 +271,17 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_p
             log = tmp_path / f"broker-{number % 5}.log"
             broker = start_minibroker(log, *arguments)
         wait_for_work(loads, kills)
-        for load in loads:
-            load.ending.set()
-        for load in loads:
-            load.join(3 * SECONDS)
-            assert not load.is_alive()
-            if load.failure is not None:
-                raise load.failure
+        for load in loads[:2]:
+            ended(load)
+        wait_until(lambda: sum(member.read.values()) == sum(loads[0].sent.values()), member)
+        ended(member)
+        print(
+            f"{kills} kills of {brokers} brokers, {protocol}: {sum(loads[0].sent.values())} records counted,", end=" "
+        )
+        print(f"{len(loads[1].committed)} transactions committed, {len(loads[1].aborted)} aborted,", end=" ")
+        print(f"{len(loads[1].unknown)} unknown; errors: {dict(loads[1].errors)}, fatal: {loads[1].fatal}")
+        assert member.gaps == []
+        assert [text for text in loads[1].fatal if "INVALID_TXN_STATE" in text] == []
         check_counted(broker.bootstrap, loads[0], kills)
         check_transactions(broker.bootstrap, loads[1], kills)
         assert broker.stop() == 0
@@ -233,11 +289,27 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_p
         if broker.process.poll() is None:
             broker.process.send_signal(getattr(subprocess, "CTRL_BREAK_EVENT", 9))
             broker.process.wait()
-    disk = OsDisk(str(tmp_path / "data"), read_only=True)
-    assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
+    for folder in sorted(directory.glob("broker*")) or [directory]:
+        disk = OsDisk(str(folder), read_only=True)
+        assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
 
 
-def wait_for_work(loads: tuple[Idempotent, Transactional], kills: int) -> None:
+def ended(load: Load) -> None:
+    load.ending.set()
+    load.join(3 * SECONDS)
+    assert not load.is_alive()
+    if load.failure is not None:
+        raise load.failure
+
+
+def wait_until(done: Callable[[], bool], load: Load) -> None:
+    deadline = time.monotonic() + SECONDS
+    while load.failure is None and not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_for_work(loads: tuple[Idempotent, Transactional, Member], kills: int) -> None:
     """Until enough was sent and committed for the checks to mean something: a busy machine gets little done between
     the kills."""
     deadline = time.monotonic() + 2 * SECONDS
@@ -271,7 +343,8 @@ def check_transactions(bootstrap: str, load: Transactional, kills: int) -> None:
     assert set(load.committed) - found.keys() == set()
     assert set(load.aborted) & found.keys() == set()
     assert found.keys() <= set(load.committed) | set(load.unknown)
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets"})
+    group = load.member.group
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     (place,) = consumer.committed([confluent_kafka.TopicPartition("in", 0)], SECONDS)
     consumer.close()
     assert place.offset == max(found)  # the offsets of the last transaction that is there

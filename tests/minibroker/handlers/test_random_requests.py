@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import Any
 
@@ -21,9 +22,11 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker.requests.context import CloseConnection
 from minibroker_protocol.dsl import Request
+from minibroker_protocol.messages import HeartbeatRequest
 from minibroker_protocol.messages.produce import ProduceRequest
 
 REQUESTS_PER_SEED = 400
+FRAMES = int(os.environ.get("MINIBROKER_FRAMES", "2400"))
 LONG = (equal_deltas(300_000), many_headers(1_000_000), batch_of(bytes(32 << 20), 1))
 
 
@@ -33,7 +36,15 @@ def produce(batch: bytes) -> ProduceRequest:
     return ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data)
 
 
-@pytest.mark.parametrize("seed", thinned(range(6), 6))
+@pytest.fixture(scope="module", autouse=True)
+def coordinators_are_imported() -> None:
+    """The first request to one does it, which is no part of that request's work."""
+    cluster = MemoryCluster()
+    cluster.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+    cluster.stop()
+
+
+@pytest.mark.parametrize("seed", thinned(range(-(-FRAMES // REQUESTS_PER_SEED)), 6))
 def test_random_requests_are_answered_or_closed(seed: int) -> None:
     random = Random(seed)
     held = HeldExecutor()
