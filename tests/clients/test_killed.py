@@ -92,6 +92,7 @@ class Idempotent(Load):
                 "linger.ms": 2,
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
             }
         )
         errors: list[Any] = []
@@ -120,6 +121,7 @@ class Member(Load):
         super().__init__(bootstrap)
         self.read: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)  # by partition: the next value
         self.gaps: list[tuple[int, int, int]] = []  # partition, the next value, and the one that came
+        self.metadata: Any = None
         self.group = f"offsets-{protocol}"
         self.consumer = confluent_kafka.Consumer(
             {
@@ -129,13 +131,19 @@ class Member(Load):
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 100,
                 "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
             }
         )
 
     def work(self) -> None:
         self.consumer.subscribe(["counted"])
+        told = 0.0
         while not self.ending.is_set():
             message = self.consumer.poll(0.1)
+            if time.monotonic() > told + 0.2:
+                # Another thread would wait for ever for the answer when this one polls.
+                self.metadata = self.consumer.consumer_group_metadata()
+                told = time.monotonic()
             if message is None or message.error():
                 continue
             partition, value = message.partition(), int(message.value())
@@ -159,6 +167,7 @@ class Transactional(Load):
         self.number = 0
 
     def work(self) -> None:
+        wait_until(lambda: self.member.metadata is not None, self.member)
         producer = self._producer()
         while not self.ending.is_set():
             self.number += 1
@@ -179,6 +188,7 @@ class Transactional(Load):
                 "transaction.timeout.ms": 20_000,
                 "linger.ms": 1,
                 "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
             }
         )
         self._until_done(lambda: producer.init_transactions(5))
@@ -200,7 +210,7 @@ class Transactional(Load):
             for topic in ("left", "right"):
                 producer.produce(topic, f"{number}-{record}", partition=record % PARTITIONS)
         place = confluent_kafka.TopicPartition("in", 0, number)
-        group = self.member.consumer.consumer_group_metadata()
+        group = self.member.metadata
         in_time(lambda: self._until_done(lambda: producer.send_offsets_to_transaction([place], group, 5)))
         if number % 5 == 0:
             self._until_done(lambda: producer.abort_transaction(5))
@@ -316,7 +326,9 @@ def wait_for_work(loads: tuple[Idempotent, Transactional, Member], kills: int) -
     while sum(loads[0].sent.values()) <= 5 * kills or len(loads[1].committed) <= kills:
         if any(load.failure is not None for load in loads):
             return  # told by the caller
-        assert time.monotonic() < deadline, (loads[0].sent, len(loads[1].committed))
+        assert time.monotonic() < deadline, (
+            f"{loads[1].errors} {loads[1].number} {loads[1].unknown} {loads[1].fatal} {loads[1].left_behind}"
+        )
         time.sleep(0.05)
 
 
