@@ -36,8 +36,6 @@ _SHOWN: Final = 50
 class LiveRows:
     """The rows as they were read last. Nothing is read while no page is open."""
 
-    gone_kept = GONE_KEPT
-
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], tuple[int, Row]] = {}  # those that changed last are at the end
         self._version = 0
@@ -55,7 +53,7 @@ class LiveRows:
             return
         for kind, name in [key for key, (_, row) in self._rows.items() if key not in self._seen and "gone" not in row]:
             self._note({"kind": kind, "name": name, "gone": True})
-        while len(self._gone) > self.gone_kept:
+        while len(self._gone) > GONE_KEPT:
             key = next(iter(self._gone))
             del self._gone[key]
             self._forgotten, _ = self._rows.pop(key)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from broker import BrokerProcess, start_minibroker
@@ -29,6 +29,7 @@ from minibroker_storage.os_disk import OsDisk
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 SOME, MANY = int(os.environ.get("MINIBROKER_KILLS", "20")), 200
+LOAD_SECONDS = float(os.environ.get("MINIBROKER_LOAD_SECONDS", "60"))
 RECORDS = 4  # of each transaction in each of its two topics
 PARTITIONS = 2
 SECONDS = 60.0
@@ -83,6 +84,10 @@ class Load(threading.Thread):
 class Idempotent(Load):
     """Counts upwards in each partition."""
 
+    def __init__(self, bootstrap: str, *, pause: float = 0.002) -> None:
+        super().__init__(bootstrap)
+        self.pause = pause
+
     def work(self) -> None:
         self.acknowledged: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
         producer = confluent_kafka.Producer(
@@ -107,7 +112,7 @@ class Idempotent(Load):
             for index in range(PARTITIONS):
                 producer.produce("counted", str(self.sent[index]), partition=index, on_delivery=told)
                 self.sent[index] += 1
-            producer.poll(0.002)
+            producer.poll(self.pause)
             while len(producer) > 500 and not self.ending.is_set():
                 producer.poll(0.01)
         assert producer.flush(SECONDS) == 0
@@ -242,6 +247,21 @@ class Transactional(Load):
         return self._producer()
 
 
+class Resources(NamedTuple):
+    """Of a process."""
+
+    memory_mb: float
+    files: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid: int) -> Resources:
+        text = Path(f"/proc/{pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in text.splitlines())
+        open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        return cls(int(fields["VmRSS"].split()[0]) / 1024, open_files, int(fields["Threads"]))
+
+
 def kill(broker: BrokerProcess) -> None:
     broker.process.kill()
     broker.process.wait()
@@ -302,6 +322,50 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(
     for folder in sorted(directory.glob("broker*")) or [directory]:
         disk = OsDisk(str(folder), read_only=True)
         assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what a process holds is in /proc")
+def test_a_long_load_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Three brokers forget what is old, so that what they hold after a tenth of the time is what they hold at the
+    end. `MINIBROKER_LOAD_SECONDS` chooses another time."""
+    config = ["log.segment.bytes=1048576", "log.retention.bytes=1048576", "default.replication.factor=3"]
+    config += [
+        "log.retention.check.interval.ms=5000",
+        "log.segment.delete.delay.ms=1000",
+        "log.cleaner.backoff.ms=5000",
+    ]
+    arguments = ["--brokers", "3", "--data-dir", str(tmp_path / "data"), *(f"-c{one}" for one in config)]
+    topics = [f"--topic={name}:{PARTITIONS}" for name in ("counted", "left", "right", "in")]
+    broker = start_minibroker(tmp_path / "broker.log", *arguments, *topics)
+    member = Member(broker.bootstrap, "consumer")
+    loads = Idempotent(broker.bootstrap, pause=0.05), Transactional(broker.bootstrap, member), member
+    held = [Resources.of(broker.process.pid)]
+    try:
+        for load in loads:
+            load.start()
+        for seconds in (LOAD_SECONDS / 10, LOAD_SECONDS * 0.9):
+            time.sleep(seconds)
+            held.append(Resources.of(broker.process.pid))
+        for load in loads:
+            ended(load)
+        time.sleep(5)  # longer than deleted files are kept
+        held.append(Resources.of(broker.process.pid))
+        print(
+            f"{sum(loads[0].sent.values())} records counted, {len(loads[1].committed)} transactions committed,", end=" "
+        )
+        print(f"errors: {dict(loads[1].errors)}, fatal: {loads[1].fatal}")
+        print(*held, sep="\n")
+        assert not loads[1].errors
+        assert not loads[1].unknown
+        _, warm, late, after = held
+        assert late.memory_mb < 1.2 * warm.memory_mb + 20
+        assert after.threads <= warm.threads + 10  # pools that grow when they are needed
+        assert after.files <= warm.files
+        assert broker.stop() == 0
+    finally:
+        if broker.process.poll() is None:
+            kill(broker)
 
 
 def ended(load: Load) -> None:

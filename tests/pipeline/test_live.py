@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
+from minibroker import Proxy
 from minibroker.cli import main
 from minibroker.client.topics import LATEST
 from minibroker.client.transactional import BUMPS_EPOCH, Producer, TransactionalClient
+from minibroker.control.client import Faults
+from minibroker.faults import Hold
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import audit_command as command
 from minibroker_pipeline.audit_command import plan_of
@@ -31,6 +36,9 @@ from minibroker_protocol.messages import (
 )
 from minibroker_protocol.records import Record, build_batch
 
+T = TypeVar("T")
+FETCHED_AT_ONCE = 1024
+"""Bytes: the fewest that a broker can be told, less than a batch here."""
 CONFIG = {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}
 OUTCOMES = "CCACCAAC"
 PLAIN = Producer(None, -1, -1)  # type: ignore[arg-type]
@@ -75,7 +83,7 @@ class Load:
 
 
 def _batch(producer: Producer, sequence: int) -> bytes:
-    records = [Record(0, 1_700_000_000_000, b"k", b"v")]
+    records = [Record(0, 1_700_000_000_000, b"k", b"v" * FETCHED_AT_ONCE)]
     who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "base_sequence": sequence}
     return bytes(build_batch(records, transactional=True, **who))
 
@@ -86,39 +94,50 @@ def _create(client: TransactionalClient, topic: str, partitions: int) -> None:
     assert [one.error_code for one in answer.topics] == [0]
 
 
+def while_it_runs(faults: Faults, run: Callable[[], T], step: Callable[[int], None], api: str, **match: Any) -> T:
+    """What `run` gives, with a step before the answer to each of its requests of this kind: they wait for it.
+
+    step: is given the request's number, from 0 on.
+    """
+    with ThreadPoolExecutor(1) as pool, faults.inject(api, Hold(), times=None, **match) as asked:
+        running, taken = pool.submit(run), 0
+        while not wait([running], 0.002).done:
+            while asked.held:
+                try:
+                    step(taken)
+                finally:
+                    asked.release(1)
+                taken += 1
+        return running.result()
+
+
 @pytest.fixture(params=[BUMPS_EPOCH, OLD])
-def load(request: pytest.FixtureRequest) -> Iterator[tuple[str, Load]]:
+def load(request: pytest.FixtureRequest) -> Iterator[tuple[Minibroker, Load]]:
     with Minibroker(ephemeral=True, transaction_version=request.param, topics={"t": 2}, config=CONFIG) as broker:
         running = Load(broker.bootstrap_servers, request.param)
         for _ in range(40):
             running.step()
-        yield broker.bootstrap_servers, running
+        yield broker, running
         running.client.close()
 
 
-@pytest.fixture
-def busy(load: tuple[str, Load], monkeypatch: pytest.MonkeyPatch) -> tuple[str, Load]:
+def few_steps(load: Load) -> Callable[[int], None]:
     """Between any two questions for an offset the producer goes on by a few requests."""
-    position = TopicClient.position
-    count = 0
 
-    def asked(client: TopicClient, *place: Any) -> int:
-        nonlocal count
-        count += 1
-        for _ in range(count % 5):
-            load[1].step()
-        return position(client, *place)
+    def step(number: int) -> None:
+        for _ in range(number % 5):
+            load.step()
 
-    monkeypatch.setattr(TopicClient, "position", asked)
-    return load
+    return step
 
 
 @pytest.mark.parametrize("audits", [5, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_cluster_that_works_while_it_is_listed(audits: int, busy: tuple[str, Load], tmp_path: Path) -> None:
-    bootstrap, running = busy
+def test_a_cluster_that_works_while_it_is_listed(audits: int, load: tuple[Minibroker, Load], tmp_path: Path) -> None:
+    broker, running = load
+    audit = ["audit", "--bootstrap", broker.bootstrap_servers, "--json", str(tmp_path / "s.json")]
     for number in range(audits):
         ended = running.ended
-        assert main(["audit", "--bootstrap", bootstrap, "--json", str(tmp_path / "s.json")]) == 0
+        assert while_it_runs(broker.faults, lambda: main(audit), few_steps(running), "ListOffsets") == 0
         assert json.loads((tmp_path / "s.json").read_text())["shown"] == []
         assert running.ended > ended + 2, number
 
@@ -126,52 +145,51 @@ def test_a_cluster_that_works_while_it_is_listed(audits: int, busy: tuple[str, L
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])
-def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_that_works_while_it_is_listed(release: str, tmp_path: Path) -> None:
     """Twenty audits with its own fifty partitions of either coordinator's topic, and eighty of a quick listing."""
     from real_kafka import real_kafka
 
-    position = TopicClient.position
-    with real_kafka(release=release) as bootstrap:
+    with real_kafka(release=release) as bootstrap, Proxy(bootstrap) as proxy:
         running = Load(bootstrap, BUMPS_EPOCH), Load(bootstrap, OLD, "old")
         _create(running[0].client, "t", 2)
-        count = 0
 
-        def asked(client: TopicClient, *place: Any) -> int:
-            nonlocal count
-            count += 1
-            if count % 2:
-                running[count // 2 % 2].step()
-            return position(client, *place)
+        def step(number: int) -> None:
+            if number % 2 == 0:
+                running[number // 2 % 2].step()
 
-        monkeypatch.setattr(TopicClient, "position", asked)
+        audit = ["audit", "--bootstrap", proxy.bootstrap_servers, "--json", str(tmp_path / "s.json")]
         for number in range(100):
             chosen = [] if number < 20 else ["--topic", "t", "--topic", "__transaction_state", "--partition", "0"]
-            written = str(tmp_path / "s.json")
-            assert main(["audit", "--bootstrap", bootstrap, *chosen, "--json", written]) == 0
+            assert while_it_runs(proxy.faults, partial(main, [*audit, *chosen]), step, "ListOffsets") == 0
             assert json.loads((tmp_path / "s.json").read_text())["shown"] == []
         assert all(one.ended > 100 for one in running)
         for one in running:
             one.client.close()
 
 
-def test_a_cluster_that_works_while_it_is_followed(busy: tuple[str, Load]) -> None:
+def test_a_cluster_that_works_while_it_is_followed(load: tuple[Minibroker, Load]) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    arguments = parser.parse_args(["--bootstrap", busy[0]])
-    follower = FollowingAudit(plan_of(arguments), arguments)
-    found = follower.round()
-    for _ in range(5):
-        follower.look()
-        found += follower.round()
-    assert [str(one) for one in found] == []
+    arguments = parser.parse_args(["--bootstrap", load[0].bootstrap_servers])
+
+    def followed() -> list[str]:
+        follower = FollowingAudit(plan_of(arguments), arguments)
+        found = follower.round()
+        for _ in range(5):
+            follower.look()
+            found += follower.round()
+        return [str(one) for one in found]
+
+    assert while_it_runs(load[0].faults, followed, few_steps(load[1]), "ListOffsets") == []
+    assert load[1].ended > 12
 
 
-def test_decisions_that_are_read_again(load: tuple[str, Load], tmp_path: Path) -> None:
+def test_decisions_that_are_read_again(load: tuple[Minibroker, Load], tmp_path: Path) -> None:
     """The coordinator's log lost its last records: all logs are read again with it, as its markers were dropped."""
     path = tmp_path / "checkpoint"
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    arguments = parser.parse_args(["--bootstrap", load[0], "--checkpoint", str(path)])
+    arguments = parser.parse_args(["--bootstrap", load[0].bootstrap_servers, "--checkpoint", str(path)])
     follower = FollowingAudit(plan_of(arguments), arguments)
     assert follower.round() == []
     follower.save()
@@ -262,34 +280,28 @@ def test_a_topic_made_again(version: int, tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("fetches", "below"), [(0, 1000), (2, 9)])
-def test_records_that_are_deleted_while_they_are_read(
-    fetches: int, below: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_records_that_are_deleted_while_they_are_read(fetches: int, below: int, tmp_path: Path) -> None:
     """Retention is faster than the audit: before it reads `t-0`, or after some fetches of a batch each; up to an offset
     within the log, or all of it."""
-    with Minibroker(ephemeral=True, topics={"t": 2}, config=CONFIG) as broker:
+    config = {**CONFIG, "fetch.max.bytes": FETCHED_AT_ONCE}
+    with Minibroker(ephemeral=True, topics={"t": 2}, config=config) as broker:
         load = Load(broker.bootstrap_servers, BUMPS_EPOCH)
         while load.ended < 8:
             load.step()
         with TopicClient(broker.bootstrap_servers) as client:
             end = client.position("t", 0, LATEST).offset
-        asked = 0
-        read = TopicClient.fetch
+        asked = []
 
-        def fetch(client: TopicClient, topic: str, partition: int, offset: int, *more: Any) -> Any:
-            nonlocal asked
-            if (topic, partition) == ("t", 0):
-                if asked == fetches:
-                    _delete_records(load.client, min(below, end))
-                asked += 1
-            return read(client, topic, partition, offset, *more)
+        def step(number: int) -> None:
+            asked.append(number)
+            if number == fetches:
+                _delete_records(load.client, min(below, end))
 
-        monkeypatch.setattr(TopicClient, "fetch", fetch)
-        monkeypatch.setattr("minibroker.client.topics.FETCH_BYTES", 1)
         summary = tmp_path / "s.json"
-        assert main(["audit", "--bootstrap", broker.bootstrap_servers, "--json", str(summary)]) == 0
+        audit = partial(main, ["audit", "--bootstrap", broker.bootstrap_servers, "--json", str(summary)])
+        assert while_it_runs(broker.faults, audit, step, "Fetch", topic="t", partition=0) == 0
         assert json.loads(summary.read_text())["shown"] == []
-        assert asked > fetches
+        assert len(asked) > fetches
         load.client.close()
 
 
@@ -328,33 +340,25 @@ class Loop:
             yield
 
 
-def test_the_lineage_of_an_application_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_lineage_of_an_application_that_runs(tmp_path: Path) -> None:
     """Steps of the application come between the audit's questions. A record without input is found all the same."""
     with Minibroker(ephemeral=True, topics={"in": 1, "out": 1}, config=CONFIG) as broker:
         loop = Loop(broker.bootstrap_servers)
         for _ in range(4):
             loop.step()
-        position = TopicClient.position
-        asked = 0
-        between = [1]
 
         def audited() -> list[str]:
             command_line = ["audit", "--bootstrap", broker.bootstrap_servers, "--lineage", "in=out", "--group", "g"]
             main([*command_line, "--json", str(tmp_path / "s.json")])
             return [one["rule"] for one in json.loads((tmp_path / "s.json").read_text())["shown"]]
 
-        def while_it_runs(client: TopicClient, *place: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            for _ in range(between[0] - (asked % 3 > 0)):
+        def go_on(steps: int, number: int) -> None:
+            for _ in range(steps - (number % 3 > 0)):
                 loop.step()
-            return position(client, *place)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(TopicClient, "position", while_it_runs)
-            for steps in (1, 2, 3):
-                between[0] = steps
-                assert [audited() for _ in range(3)] == [[]] * 3
+        for steps in (1, 2, 3):
+            for _ in range(3):
+                assert while_it_runs(broker.faults, audited, partial(go_on, steps), "ListOffsets") == []
         assert loop.copied > 30
         loop.client.produce(PLAIN, "out", 0, bytes(build_batch([Record(0, 0, b"stray", b"")])))
         assert audited() == ["lineage-stray"]

@@ -7,6 +7,8 @@ import pickle
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.faults import DropReply, Error
+from minibroker.faults import DropReply, Error, Hold
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import sink_task
 from minibroker_pipeline.sink import (
@@ -182,18 +184,33 @@ def test_abort_after_a_commit_leaves_it_alone(broker: Minibroker, sink: Sink) ->
     assert visible(broker, sink) == list(range(24))
 
 
-def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def ends_told(broker: Minibroker, sink: Sink, task: Callable[[], Written]) -> Iterator[Future[Written]]:
+    """A task under way that was told where its partition ends, and has not heard it before the block is over."""
+    with (
+        broker.faults.inject("ListOffsets", Hold(when="after"), topic=sink.topic) as told,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        under_way = pool.submit(task)
+        told.wait()
+        try:
+            yield under_way
+        finally:
+            told.release()
+
+
+def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink) -> None:
     driver = SinkDriver(sink)
     attempt = driver.begin()
     batch = MicroBatch(QUERY, 0)
+    # At the same time: the broker takes the second for a copy of the first, with the same producer and sequences.
     # Tasks whose first batch holds all four rows; where it holds fewer, the broker refuses the second by its sequences.
-    reports = [write_task(sink, attempt, batch, 0, rows(0, 1), task=4)]
+    with ends_told(broker, sink, lambda: write_task(sink, attempt, batch, 0, rows(4, 1), task=6)) as second:
+        reports = [write_task(sink, attempt, batch, 0, rows(0, 1), task=4)]
+    reports.append(second.result())
     for task in (0, 5):
         with pytest.raises(SinkRefused, match="another task or attempt wrote to partition 1"):
             write_task(sink, attempt, batch, 0, rows(4, 1), task=task)
-    # At the same time: the broker takes the second for a copy of the first, with the same producer and sequences.
-    monkeypatch.setattr(TransactionalClient, "end_offset", lambda *_: 0)
-    reports.append(write_task(sink, attempt, batch, 0, rows(4, 1), task=6))
     with pytest.raises(SinkRefused, match="more than one task wrote to partition 1"):
         driver.commit(reports, 0)
     assert visible(broker, sink) == []
@@ -278,7 +295,7 @@ def test_a_broker_that_is_away_is_asked_again(broker: Minibroker, sink: Sink) ->
 
 def test_a_broker_that_goes_while_its_settings_are_asked_for(broker: Minibroker, sink: Sink) -> None:
     """Only below transaction.version 2 the sink has to know them."""
-    with SinkDriver(sink)._client as client:
+    with TransactionalClient(broker.bootstrap_servers) as client:
         asks = client.transaction_version() < 2
     rule = broker.faults.inject("DescribeConfigs", DropReply(), times=2, expected=False)
     run(sink, 0)
@@ -305,11 +322,13 @@ def test_what_passes_is_sent_again(broker: Minibroker, sink: Sink, api: str, act
     assert visible(broker, sink) == list(range(12))
 
 
-def test_large_tasks_are_cut_into_batches(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_task, "BATCH_BYTES", 100)
+def test_large_tasks_are_cut_into_batches(broker: Minibroker, sink: Sink) -> None:
     sink = replace(sink, compression=Compression.ZSTD)
-    run(sink, 0)
-    assert visible(broker, sink) == list(range(12))
+    driver = SinkDriver(sink)
+    few = [number.to_bytes(sink_task.BATCH_BYTES // 3, "big") for number in range(12)]
+    block = pa.RecordBatch.from_pydict({"partition": pa.array([0] * 12, pa.int32()), "value": few})
+    driver.commit([write_task(sink, driver.begin(), MicroBatch(QUERY, 0), 0, block)], 0)
+    assert [one.value for one in broker.records(sink.topic, isolation="read_committed")] == few
     produced = [one for one in broker.requests("Produce") if sink.topic in str(one)]
     assert len(produced) > 3
 
@@ -551,13 +570,13 @@ def test_a_stage_that_spark_runs_again(broker: Minibroker, sink: Sink, concurren
     driver = SinkDriver(sink)
     attempt = driver.begin()
     batch = MicroBatch(QUERY, 0)
-    older = write_task(sink, attempt, batch, 0, rows(0, 0, 40), task=7)
     if concurrent:  # the end of the log was asked for before the other wrote
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TransactionalClient, "end_offset", lambda *_: 0)
-            with pytest.raises(SinkRefused, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
-                write_task(sink, attempt, batch, 0, rows(100, 0, 40), task=9)
+        with ends_told(broker, sink, lambda: write_task(sink, attempt, batch, 0, rows(100, 0, 40), task=9)) as again:
+            older = write_task(sink, attempt, batch, 0, rows(0, 0, 40), task=7)
+        with pytest.raises(SinkRefused, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+            again.result()
     else:
+        older = write_task(sink, attempt, batch, 0, rows(0, 0, 40), task=7)
         with pytest.raises(
             SinkRefused, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER|another task or attempt wrote to partition 0"
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,9 @@ import pytest
 from real_kafka import real_kafka
 from toolchain import Unavailable
 
-from minibroker.faults import Error
+from minibroker.faults import Error, Hold
 from minibroker.testing.embedded import Minibroker
-from minibroker_pipeline.sink import Fenced, MicroBatch, Sink, SinkDriver, SinkMarker, SinkRefused
+from minibroker_pipeline.sink import Fenced, MicroBatch, Sink, SinkDriver, SinkRefused
 from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_task import write_task
 
@@ -116,19 +117,16 @@ def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink) ->
     assert len(broker.requests("InitProducerId")) == 1
 
 
-def test_it_cannot_bring_back_an_older_marker(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_cannot_bring_back_an_older_marker(broker: Minibroker, sink: Sink) -> None:
     """A batch is written between the keeper's reading of the marker and its commit."""
     run(sink, 0)
-    mark = SinkDriver._mark
-
-    def late(driver: SinkDriver, attempt: Any, marker: SinkMarker) -> None:
-        monkeypatch.setattr(SinkDriver, "_mark", mark)
+    with broker.faults.inject("TxnOffsetCommit", Hold()) as marking, ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(SinkDriver(sink).keep, QUERY)
+        marking.wait()
         run(sink, 1)
-        mark(driver, attempt, marker)
-
-    monkeypatch.setattr(SinkDriver, "_mark", late)
-    with pytest.raises(Fenced):
-        SinkDriver(sink).keep(QUERY)
+        marking.release()
+        with pytest.raises(Fenced):
+            kept.result()
     assert broker.committed("job") == {("t", 0): 2}
     run(sink, 1)
     assert values(broker) == [b"0", b"1"]

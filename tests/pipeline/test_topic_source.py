@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from minibroker.faults import Error
+from minibroker.faults import Corrupt, Error
 from minibroker.rules.rows import Log
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline.files import NotReadable
@@ -484,11 +484,11 @@ def test_a_timestamp_that_spark_has_not_is_null() -> None:
     assert batch.column("timestampType").to_pylist() == [1, 1, 1]
 
 
-def test_a_batch_that_cannot_be_read_ends_the_query(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_read_ends_the_query(source: Source) -> None:
     from pyspark.sql.types import StringType, StructType
 
     source.write("x")
-    monkeypatch.setattr("minibroker_pipeline.reading.crc_ok", lambda *_: False)
+    source.broker.faults.inject("Fetch", Corrupt(), topic=source.topic, times=2)
     with pytest.raises(NotReadable, match=f"{source.topic}-0: the batch at offset 0: checksum"):
         table(source)
     given = {"bootstrap": source.broker.bootstrap_servers, "subscribe": source.topic}
@@ -497,21 +497,11 @@ def test_a_batch_that_cannot_be_read_ends_the_query(source: Source, monkeypatch:
     assert batch.column("fault")[0].as_py().startswith("checksum")
 
 
-def test_bytes_that_are_no_batch_end_the_query(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_are_no_batch_end_the_query(source: Source) -> None:
     source.write("a", "b")
-    ask = TopicClient.ask
-
-    def damaged(client: TopicClient, *request: Any) -> Any:
-        answer = ask(client, *request)
-        if isinstance(answer, m.FetchResponse):
-            (data,) = answer.responses[0].partitions
-            content = bytearray(data.records or b"")
-            content[len(content) // 2 + MAGIC_OFFSET] = 9
-            data.records = bytes(content)
-        return answer
-
-    monkeypatch.setattr(TopicClient, "ask", damaged)
-    with pytest.raises(NotReadable, match=f"^{source.topic}-0: the batch at offset 1: record batch v2: magic is 9"):
+    last = len(build_batch([Record(0, 1, None, b"b", [])])) + 3  # and the ends of partition, topic and answer
+    source.broker.faults.inject("Fetch", Corrupt(at=MAGIC_OFFSET - last), topic=source.topic)
+    with pytest.raises(NotReadable, match=f"^{source.topic}-0: the batch at offset 1: record batch v2: magic is -3"):
         source.run()
 
 

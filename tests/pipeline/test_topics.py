@@ -8,6 +8,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from minibroker_pipeline.follow import FollowingAudit, follow
 from minibroker_pipeline.topics import SPLIT_OFFSETS, TopicClient, Topics
 from minibroker_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
-from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.records import Record, build_batch, iter_batches
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,12 @@ def bootstrap() -> Iterator[str]:
         client.close()
 
 
-def produce(client: TopicClient, topic: str, partition: int, sequence: int, **more: Any) -> None:
+def produce(
+    client: TopicClient, topic: str, partition: int, sequence: int, *, value: bytes = b"v", **more: Any
+) -> None:
     """Three records of an idempotent producer."""
     fields: dict[str, Any] = {"producer_id": 4242, "producer_epoch": 0, "base_sequence": sequence, **more}
-    records = [Record(number, 1_700_000_000_000, b"k", b"v") for number in range(3)]
+    records = [Record(number, 1_700_000_000_000, b"k", value) for number in range(3)]
     entry = ProduceRequest.PartitionProduceData(index=partition, records=bytes(build_batch(records, **fields)))
     request = ProduceRequest(
         transactional_id="t" if more.get("transactional") else None,
@@ -72,19 +75,22 @@ def test_what_kafka_accepts_and_must_not(bootstrap: str, capsys: pytest.CaptureF
     assert "is_transactional: true" in capsys.readouterr().out
 
 
-def test_pieces_and_parts_give_the_same(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offsets(split_offsets: int = SPLIT_OFFSETS) -> list[int]:
-        listed = Topics(bootstrap, split_offsets=split_offsets)
-        parts = listed.list(["good"], [0]).parts
-        from minibroker_protocol.records import iter_batches
+@pytest.mark.parametrize("at_once", [1 << 20, 1024])
+def test_pieces_and_parts_give_the_same(at_once: int) -> None:
+    """Whether the brokers give all of them in one fetch, or two batches in each."""
+    with Minibroker(ephemeral=True, topics={"long": 1}, config={"fetch.max.bytes": at_once}) as broker:
+        with TopicClient(broker.bootstrap_servers) as client:
+            for number in range(10):
+                produce(client, "long", 0, number * 3, value=bytes(120))
 
-        return [h.base_offset for part in parts for data, _ in listed.pieces(part) for _, h in iter_batches(data)]
+        def offsets(split_offsets: int = SPLIT_OFFSETS) -> list[list[int]]:
+            listed = Topics(broker.bootstrap_servers, split_offsets=split_offsets)
+            parts = listed.list(["long"], [0]).parts
+            return [[h.base_offset for _, h in iter_batches(data)] for one in parts for data, _ in listed.pieces(one)]
 
-    whole = offsets()
-    assert whole == list(range(0, 30, 3))
-    monkeypatch.setattr("minibroker.client.topics.FETCH_BYTES", 250)
-    assert offsets() == whole
-    assert offsets(7) == whole
+        pieces = offsets()
+        assert (len(pieces) == 1) == (at_once > 1024)
+        assert [*chain(*pieces)] == [*chain(*offsets(7))] == list(range(0, 30, 3))
 
 
 def test_following(bootstrap: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from defects import named, plant
 
 from minibroker_lab.demo import command
 
@@ -113,50 +114,19 @@ def what_is_there(cluster: Any) -> list[str]:
     return sorted([*cluster.image.topics, *groups])
 
 
-def readers_see_aborted_records(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("minibroker_storage.log.PartitionLog.aborted_transactions", lambda *_, **__: [])
-
-
-def zombies_are_let_in(patch: pytest.MonkeyPatch) -> None:
-    """No epoch is compared any more, neither by the coordinator nor by partitions."""
-    from minibroker.coordinators.transactions import end_txn as ends
-    from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
-
-    original = ends.end_txn
-
-    def end_txn(shard: Any, transactional_id: str, _: object, **more: Any) -> Any:
-        entry = shard.entry(transactional_id)
-        return original(shard, transactional_id, ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch), **more)
-
-    patch.setattr(ends, "end_txn", end_txn)
-    patch.setattr("minibroker.coordinators.transactions.partitions._require_producer", lambda *_: None)
-    for module in ("producer_append", "producer_state"):
-        patch.setattr(f"minibroker_storage.{module}.check_epoch", lambda *_: None)
-
-
-def aborts_move_offsets(patch: pytest.MonkeyPatch) -> None:
-    from minibroker.coordinator_runtime.group_service import GroupService
-
-    original = GroupService.complete_transaction
-
-    def complete(self: GroupService, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> Any:
-        return original(self, partition, producer_id, producer_epoch, True)
-
-    patch.setattr(GroupService, "complete_transaction", complete)
-
-
-BREAKS = {broken.__name__: broken for broken in (readers_see_aborted_records, zombies_are_let_in, aborts_move_offsets)}
+BREAKS = {
+    "readers see aborted records": ["no-aborted-transactions"],
+    "zombies are let in": ["end-with-any-epoch", "join-with-any-epoch", "accept-stale-epoch"],
+    "aborts move offsets": ["aborted-offsets-kept"],
+}
 
 
 @pytest.mark.clients
 @pytest.mark.parametrize("broken", list(BREAKS))
-def test_a_broken_broker_is_found_out(
-    broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_broker_is_found_out(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
     from minibroker import Minibroker
 
-    with Minibroker(ephemeral=True, config=command.OWN_CONFIG) as broker:
-        BREAKS[broken](monkeypatch)
+    with plant(*named(BREAKS[broken])), Minibroker(ephemeral=True, config=command.OWN_CONFIG) as broker:
         asked = options("--bootstrap", broker.bootstrap_servers, "--timeout-ms", "2500", "--patience", "15")
         assert command.run(asked) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "verdict: NOT exactly once"

@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from defects import Defect, plant
 from sampling import thinned
 from simulation_coverage import Coverage, report, sizes
 
 from minibroker_lab.simulation.copier import Copier
-from minibroker_lab.simulation.evidence import Evidence, TopicPartition
+from minibroker_lab.simulation.evidence import Evidence
 from minibroker_lab.simulation.holes import HOLES
 from minibroker_lab.simulation.nemesis import Nemesis
 from minibroker_lab.simulation.own_records import OwnRecords
@@ -180,16 +181,21 @@ def test_known_holes_are_named_once_and_cited() -> None:
         assert hole.what.endswith(".")
 
 
-def test_offsets_that_go_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member that forgets where it was: no broken promise of the broker's, so a notice."""
-    send = Copier._send_offsets
+FORGETFUL = Defect(
+    "forgetful",
+    "a copier commits where it is",
+    f"{Copier.__module__}:{Copier._round.__qualname__}",
+    "await self._send_offsets(moved, generation)",
+    "await self._send_offsets({place: at * self.random.randrange(2) for place, at in moved.items()}, generation)",
+)
 
-    async def forgetful(self: Copier, offsets: dict[TopicPartition, int], generation: int) -> None:
-        await send(self, {place: offset * self.random.randrange(2) for place, offset in offsets.items()}, generation)
+
+def test_offsets_that_go_back_are_counted() -> None:
+    """A member that forgets where it was: no broken promise of the broker's, so a notice."""
 
     def counted() -> int:
         return simulate(139).counts["notice: offset-rewind"]
 
     honest = counted()
-    monkeypatch.setattr(Copier, "_send_offsets", forgetful)
-    assert counted() > honest + 1
+    with plant(FORGETFUL):
+        assert counted() > honest + 1

@@ -192,21 +192,7 @@ def test_the_clock_takes_the_units_of_the_command_line(broker: Minibroker) -> No
     broker.clock.freeze()
     before = broker.clock.now_ms
     assert broker.clock.advance(1, minutes=2, hours=1, ms=5) == before + 1000 + 120_000 + 3_600_000 + 5
-    broker.control._ask("clock.advance", minutes=0.5)
-    assert broker.clock.now_ms == before + 3_721_005 + 30_000
     broker.clock.unfreeze()
-
-
-def test_a_mistyped_command_or_argument_is_answered_with_the_right_one(broker: Minibroker) -> None:
-    for name, given, right in [
-        ("clock.advanse", {}, "clock.advance"),
-        ("state.kil_broker", {}, "state.kill_broker"),
-        ("clock.advance", {"minuts": 2}, "minutes"),
-        ("state.kill_broker", {"brokr": 1}, "broker"),
-        ("fault.add", {"api": "EndTxn", "action": {"name": "delay", "mss": 1}}, "ms"),
-    ]:
-        with pytest.raises(FaultError, match=re.escape(f"did you mean {right}?")):
-            broker.control._ask(name, **given)
 
 
 def test_it_says_where_it_listens() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -132,6 +133,12 @@ def test_a_pause_a_full_disk_and_a_rule_between_brokers(caller: HttpCaller) -> N
     caller.call("fault.remove", {"id": added["id"]})
 
 
+def test_the_clock_takes_parts_of_a_unit(caller: HttpCaller) -> None:
+    before = caller.call("clock.freeze", {})["now_ms"]
+    assert caller.call("clock.advance", {"minutes": 0.5})["now_ms"] == before + 30_000
+    caller.call("clock.unfreeze", {})
+
+
 def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
     with pytest.raises(FaultError, match="did you mean EndTxn"):
         caller.call("fault.add", {"api": "EndTxx", "action": "close"})
@@ -139,6 +146,15 @@ def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
         caller.call("fault.explode", {})
     with pytest.raises(FaultError, match=r"no command 'fault.inject', did you mean fault.add\?"):
         caller.call("fault.inject", {"api": "EndTxn", "action": "close"})
+    for name, given, right in [
+        ("clock.advanse", {}, "clock.advance"),
+        ("state.kil_broker", {}, "state.kill_broker"),
+        ("clock.advance", {"minuts": 2}, "minutes"),
+        ("state.kill_broker", {"brokr": 1}, "broker"),
+        ("fault.add", {"api": "EndTxn", "action": {"name": "delay", "mss": 1}}, "ms"),
+    ]:
+        with pytest.raises(FaultError, match=re.escape(f"did you mean {right}?")):
+            caller.call(name, given)
     with pytest.raises(FaultError, match="never goes back"):
         caller.call("clock.advance", {"ms": -1})
     with pytest.raises(FaultError, match="advance needs ms"):

@@ -19,8 +19,9 @@ import pytest
 from minibroker import Minibroker
 from minibroker.client.cluster import ClusterClient
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.control import live_page, live_state
+from minibroker.control import live_page
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
+from minibroker.control.live_state import GONE_KEPT
 from minibroker.kernel import http_limits
 from minibroker.trace.saved import read
 from minibroker_protocol import messages as m
@@ -248,13 +249,15 @@ def test_owners_of_the_token_make_no_room_for_each_other() -> None:
     assert late.is_set()
 
 
-def test_a_page_that_is_far_behind_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_state.LiveRows, "gone_kept", 0)
-    with Minibroker(ephemeral=True, page=True, topics={"t": 3}) as running, got(running, "/page/events") as response:
+def test_a_page_that_is_far_behind_begins_again() -> None:
+    with (
+        Minibroker(ephemeral=True, page=True, topics={"t": GONE_KEPT + 1}) as running,
+        got(running, "/page/events") as response,
+    ):
         told = events(response)
         assert next(told) == ("begin", {})
         shown: set[str] = set()
-        while not {"t-0", "t-1", "t-2"} <= shown:
+        while not {f"t-{index}" for index in range(GONE_KEPT + 1)} <= shown:
             name, data = next(told)
             shown |= {row["name"] for row in data} if name == "rows" else set()
         running.state.create_topic(topic="later")
