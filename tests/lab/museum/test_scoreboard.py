@@ -74,6 +74,7 @@ def broken(
         # No offset is behind the record, whatever the wire suggests: it is not lost yet.
         ([broken("lineage-lost", COMMIT, offset=5)], 0, 1, "no verdict"),
         ([broken("lineage-lost", offset=5), broken("no-progress", message=GAVE_UP)], 0, 1, "ended with an error"),
+        ([broken("no-progress", message=GAVE_UP)], 0, 0, "no verdict"),
         ([broken("no-progress", message="the client gave up: no progress for 100 s: x")], 0, 1, "no verdict"),
         ([broken("no-progress", message=GAVE_UP), broken("lineage-duplicate", COMMIT)], 0, 1, "doubled"),
         ([broken("torn-transaction", COMMIT)], 0, 1, "torn"),

@@ -41,12 +41,14 @@ def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int
     if judged.run.status:
         return Verdict(NO_VERDICT, f"the feed ended with {judged.run.status}")
     given_up = [promise for promise in judged.broken if promise.finding.rule == NO_PROGRESS]
+    unmet = bool(judged.run.script.steps) and not judged.run.fired
     if given_up:
         reason = given_up[0].finding.message.removeprefix(_GAVE_UP)
-        return Verdict(ERROR if reason.startswith(ENDED) else NO_VERDICT, reason)
+        # An error before the failure is not about it.
+        return Verdict(ERROR if reason.startswith(ENDED) and not unmet else NO_VERDICT, reason)
     if any(promise.finding.rule == "lineage-lost" for promise in own):
         return Verdict(NO_VERDICT, "input is left that was not processed")
-    if judged.run.script.steps and not judged.run.fired:
+    if unmet:
         return Verdict(NO_VERDICT, "the failure met no request")
     return Verdict(HELD)
 
