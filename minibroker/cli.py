@@ -151,13 +151,12 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
             if message.startswith(_UNRECOGNIZED):
                 words = message.removeprefix(_UNRECOGNIZED).split()
                 message += near(words[0].split("=")[0], known) if words else "''"
-            elif message.startswith(_REQUIRED):  # perhaps it is there, mistyped
+            elif message.startswith(_REQUIRED) or is_choice:  # perhaps an option is there, mistyped
                 options = [word.split("=")[0] for word in arguments if word.startswith("--")]
                 hints = ((name, near(name, known)) for name in options if name not in known)
-                message = next((f"{_UNRECOGNIZED}{name}{hint}" for name, hint in hints if hint), message)
-            elif is_choice:
                 chosen, _, names = rest.removesuffix(")").partition(" (choose from ")
                 message += near(chosen.strip("'"), [name.strip("'") for name in names.split(", ")])
+                message = next((f"{_UNRECOGNIZED}{name}{hint}" for name, hint in hints if hint), message)
             self.exit(EXIT_USAGE, f"minibroker: {message} (see {self.prog} --help)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)

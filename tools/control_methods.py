@@ -38,6 +38,8 @@ class State(CommandGroup):
     Each returns once it is done. Raises FaultError for arguments that make no sense, ApiError for what the cluster
     refuses.
     """
+
+    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)"}
 '''
 
 # Parameters whose values are the names of a table, which a type checker then knows.

@@ -36,13 +36,14 @@ class Refused(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subcommands, each with its own options."""
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="any broker")
-    add_command_config(common)
-    common.add_argument(
-        "--timeout", type=duration, default=30.0, metavar="S", help="seconds to wait for a response (30)"
-    )
-    common.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    # They may stand before the action, too: there with their defaults, which those after it must not overwrite.
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    for options in (parser, common):
+        options.add_argument("--bootstrap", metavar="HOST:PORT", help="any broker")
+        add_command_config(options)
+        options.add_argument("--timeout", type=duration, metavar="S", help="seconds to wait for a response (30)")
+        options.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    parser.set_defaults(timeout=30.0)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="transactional ids of all coordinators")
     listing.add_argument("--state", action="append", default=[], metavar="STATE", help="only this state (repeatable)")
@@ -101,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the requests and print the answers."""
+    if arguments.bootstrap is None:
+        return fail("the following arguments are required: --bootstrap (see --help)", EXIT_USAGE, _COMMAND)
     try:
         security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)

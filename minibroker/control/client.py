@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from minibroker.control.command_group import Caller, CommandGroup, held_loop, in_thread
 from minibroker.control.state import State
@@ -14,6 +15,10 @@ from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted
 
 __tracebackhide__ = True  # pytest shows the line of the test
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class NeverFired(AssertionError):
@@ -140,6 +145,24 @@ class Fault(CommandGroup):
         return f"fault {self.id} ({self.rule['action']['name']} on {conditions})"
 
 
+def _naming_unknown_fields(inject: Callable[P, R]) -> Callable[P, R]:
+    """An argument that `inject` does not have is a FaultError, as for any other client of the control API."""
+    known = {"api", "action", *(inject.__kwdefaults__ or ())}
+
+    @functools.wraps(inject)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := [name for name in kwargs if name not in known]:
+            from minibroker.faults.rules import rule_from
+
+            try:
+                rule_from({unknown[0]: None, "action": kwargs.get("action", args[-1])})
+            except FaultError as error:
+                raise error.with_traceback(None) from None
+        return inject(*args, **kwargs)
+
+    return checked
+
+
 class Faults(CommandGroup):
     """The rules of a cluster; the first that fits a request acts on it."""
 
@@ -153,6 +176,7 @@ class Faults(CommandGroup):
         super().__init__(caller)
         self._set: list[Fault] = []
 
+    @_naming_unknown_fields
     def inject(
         self,
         api: ApiName | Sequence[ApiName] | None,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, TypeVar
 
 from minibroker.kernel.fault_error import FaultError
@@ -25,6 +28,7 @@ class Caller(Protocol):
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any: ...
 
 
+_COROUTINE: Final = CO_COROUTINE | CO_ASYNC_GENERATOR
 _OF_THE_COMMAND: Final = (FaultError, ApiError)
 
 
@@ -59,6 +63,11 @@ class CommandGroup(Suggesting):
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
+    def _meant(self) -> Mapping[str, str]:
+        from minibroker.control.reading import Controlled
+
+        return {name: f"the broker's own {name}" for name in public_names(Controlled)} | dict(self._OTHER_NAMES)
+
     def _state(self) -> str:
         """What `repr` says of the broker."""
         known = self._ask("cluster.describe")
@@ -87,9 +96,22 @@ def held_loop(method: str, *, depth: int) -> str:
         asyncio.get_running_loop()
     except RuntimeError:
         return ""
+    if not _called_by_a_loop():
+        return ""
     text = f"{method} blocks the event loop of this thread, and every coroutine in it: use `await {method}_async(…)`"
     warnings.warn(text, RuntimeWarning, stacklevel=depth)
     return f"; {text}"
+
+
+def _called_by_a_loop() -> bool:
+    """Whether the caller is a coroutine or a callback of the running loop: a greenlet that has interrupted the loop, as
+    Playwright's sync API does, runs in its thread and not in it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_flags & _COROUTINE or frame.f_globals.get("__name__") == "asyncio.events":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

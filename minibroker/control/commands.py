@@ -255,6 +255,8 @@ _IN_PYTHON: Mapping[str, str] = {
     "faults.inject": "fault.add",
     "clock.now_ms": "clock.get",
     "clock.frozen": "clock.get",
+    "state.delete_topic": "cluster.reset topics=true",
+    "state.records": "read.records",
 }
 
 

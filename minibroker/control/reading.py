@@ -91,7 +91,13 @@ class Controlled(Suggesting):
     Those that wait raise TimeoutError, which says what there is, after `timeout` seconds of real time.
     """
 
-    _OTHER_NAMES = {"messages": "records", "exchanges": "requests", "port": "bootstrap_servers", "close": "stop"}
+    _OTHER_NAMES = {
+        "messages": "records",
+        "exchanges": "requests",
+        "port": "bootstrap_servers",
+        "close": "stop",
+        "delete_topic": "reset(topics=True)",
+    }
 
     @property
     def control(self) -> Control:

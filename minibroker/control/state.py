@@ -18,6 +18,8 @@ class State(CommandGroup):
     refuses.
     """
 
+    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)"}
+
     def create_topic(self, topic: str, *, partitions: int = 1, replication_factor: int = -1) -> None:
         """Create a topic (-1: the broker's default number of replicas); returns once its leaders are known."""
         self._ask("state.create_topic", topic=topic, partitions=partitions, replication_factor=replication_factor)

@@ -454,6 +454,14 @@ def action_from(text_or_table: Any) -> Action:
     return kind(**values)
 
 
+def within_action(field: str, action: Any) -> str:
+    """The hint for a field of actions that was given beside `action`; empty for a field that no action has."""
+    named = action.get("name") if isinstance(action, Mapping) else getattr(action, "name", action)
+    having = [name for name, kind in ACTIONS.items() if field in kinds_of(kind)]
+    name = named if named in having else next(iter(having), None)
+    return f': it belongs into the action, as in {{"name": "{name}", "{field}": …}}' if name else ""
+
+
 def action_to(action: Action) -> dict[str, Any]:
     """An action as a JSON object."""
     table: dict[str, Any] = {"name": action.name}

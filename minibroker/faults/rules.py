@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.actions import Action, action_from, action_to
+from minibroker.faults.actions import Action, action_from, action_to, within_action
 from minibroker.faults.facts import Facts, carried_by
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
@@ -169,7 +169,9 @@ def rule_from(table: Mapping[str, Any]) -> FaultRule:
     known = {field.name for field in fields(Match)}
     for name in rest:
         if name not in known:
-            raise FaultError(f"a rule has no field {name!r}{near(name, [*known, *_LIMITS])}")
+            raise FaultError(
+                f"a rule has no field {name!r}{within_action(name, done) or near(name, [*known, *_LIMITS])}"
+            )
     action = action_from(done)
     for name, value in limits.items():
         if name == "times" and value is None:

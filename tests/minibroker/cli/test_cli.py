@@ -63,7 +63,15 @@ LOCAL_ONLY = "only paths of this machine can be written here"
         (["simulate", "=1"], "unrecognized arguments: =1"),
         (["conformance", "--boostrap", "x:1"], "unrecognized arguments: --boostrap, did you mean --bootstrap?"),
         (["conformance", "--quiet"], "the following arguments are required: --bootstrap"),
-        (["transactions", "list", "--bootstap=x:1"], "unrecognized arguments: --bootstap, did you mean --bootstrap?"),
+        (
+            ["transactions", "list", "--bootstap=x:1"],
+            "unrecognized arguments: --bootstap=x:1, did you mean --bootstrap?",
+        ),
+        (
+            ["transactions", "--bootstap", "x:1", "list"],
+            "unrecognized arguments: --bootstap, did you mean --bootstrap?",
+        ),
+        (["transactions", "--json", "lst"], "'skip-producer-ids'), did you mean list?"),
         (["judge", "--timeout", "-1", "--", "true"], "--timeout: expected a time above 0, got '-1'"),
         (["judge", "--timeout", "inf", "--", "true"], "expected a time above 0, got 'inf'"),
         (["simulate", "--seed", "1", "--seeds", "2"], "argument --seeds: not allowed with argument --seed"),

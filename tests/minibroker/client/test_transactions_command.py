@@ -177,6 +177,22 @@ def test_refusals_are_one_line(
     assert told.err.count("\n") == 1
 
 
+def test_options_may_stand_before_the_action(
+    broker: Minibroker, client: TransactionsClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _begin(client)
+    for first, second in (((0, 3), (3, 3)), ((0, 2), (2, 3)), ((2, 3), (0, 2)), ((0, 0), (0, 3))):
+        words = ["--bootstrap", broker.bootstrap_servers, "--json"]
+        assert main(["transactions", *words[slice(*first)], "list", *words[slice(*second)]]) == 0
+        assert json.loads(capsys.readouterr().out)["transactional_id"] == ID
+    absent = ["--command-config", str(tmp_path / "absent")]
+    assert main(["transactions", "--bootstrap", broker.bootstrap_servers, *absent, "list"]) == 2
+    assert "absent: No such file" in capsys.readouterr().err
+    assert main(["transactions", "--json", "list"]) == 2
+    said = "minibroker transactions: the following arguments are required: --bootstrap (see --help)\n"
+    assert capsys.readouterr().err == said
+
+
 def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transactions", "list", "--bootstrap", "127.0.0.1:1"]) == 1
     assert "cannot connect" in capsys.readouterr().err

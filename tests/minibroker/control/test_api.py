@@ -87,6 +87,13 @@ def test_the_methods_of_state_and_the_names_are_the_tables(file: Path, module: C
         (lambda b: b.port, "did you mean bootstrap_servers?"),
         (lambda b: b.faults.add, "'Faults' object has no attribute 'add', did you mean inject?"),
         (lambda b: b.clock.sleep, "did you mean advance?"),
+        (
+            lambda b: b.state.records,
+            "'State' object has no attribute 'records', did you mean the broker's own records?",
+        ),
+        (lambda b: b.state.delete_topic, "did you mean the broker's own reset(topics=True)?"),
+        (lambda b: b.delete_topic, "did you mean reset(topics=True)?"),
+        (lambda b: b.faults.reset, "did you mean the broker's own reset?"),
         (lambda b: b.state.xyzzy, "'State' object has no attribute 'xyzzy'"),
     ],
 )
@@ -147,6 +154,12 @@ def test_every_command_is_a_method() -> None:
         (lambda b: b.state.kill_broker(broker=7), ApiError, "broker 7 is not running"),
         (lambda b: b.cluster.kill_broker(7), ApiError, "broker 7 is not running"),
         (lambda b: b.faults.inject("EndTxx", "close"), FaultError, "did you mean EndTxn"),
+        (
+            lambda b: b.faults.inject("Produce", "error", code="NOT_LEADER_OR_FOLLOWER"),
+            FaultError,
+            'no field \'code\': it belongs into the action, as in {"name": "error", "code": …}',
+        ),
+        (lambda b: b.faults.inject("Produce", action="close", topik="t"), FaultError, "'topik', did you mean topic"),
         (lambda b: b.clock.advance(days=400), FaultError, "a year"),
         (lambda b: b.clock.advance(minutes=-1), FaultError, "never goes back"),
         (lambda b: b.clock.advance(float("inf")), FaultError, "a year"),

@@ -144,6 +144,8 @@ def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
         caller.call("fault.add", {"api": "EndTxx", "action": "close"})
     with pytest.raises(FaultError, match="no command"):
         caller.call("fault.explode", {})
+    with pytest.raises(FaultError, match=r"did you mean cluster\.reset topics=true\?"):
+        caller.call("state.delete_topic", {"topic": "t"})
     with pytest.raises(FaultError, match=r"no command 'fault.inject', did you mean fault.add\?"):
         caller.call("fault.inject", {"api": "EndTxn", "action": "close"})
     for name, given, right in [

@@ -359,4 +359,32 @@ def test_a_wait_in_a_running_loop_warns_and_names_its_async_form(own: Minibroker
             await own.wait_for_records_async("t", timeout=0.01)
 
     asyncio.run(in_thread())
+
+    async def callback() -> None:
+        called = asyncio.get_running_loop().create_future()
+
+        def wait() -> None:
+            with pytest.raises(TimeoutError):
+                rule.wait(timeout=0.01)
+            called.set_result(None)
+
+        asyncio.get_running_loop().call_soon(wait)
+        await called
+
+    with pytest.warns(RuntimeWarning, match="^wait blocks the event loop"):
+        asyncio.run(callback())
     own.stop()
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_wait_beside_a_suspended_loop_does_not_warn(own: Minibroker) -> None:
+    """Playwright's sync API runs its loop in a greenlet and leaves it half-way: asyncio calls it the running one."""
+    suspended = asyncio.new_event_loop()
+    asyncio._set_running_loop(suspended)
+    try:
+        with pytest.raises(TimeoutError, match=r"no topic 't' after 10 ms$"):
+            own.wait_for_records("t", timeout=0.01)
+    finally:
+        asyncio._set_running_loop(None)
+        suspended.close()
+        own.stop()

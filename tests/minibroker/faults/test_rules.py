@@ -64,6 +64,12 @@ def broker() -> Iterator[FaultyCluster]:
         ({"api": "Produce", "action": "close", "probability": 0}, "above 0"),
         ({"api": "Produce", "action": "close", "nth": "one"}, "nth is a number"),
         ({"api": "Produce", "action": "close", "topik": "t"}, "no field 'topik', did you mean topic"),
+        (
+            {"api": "EndTxn", "action": {"name": "error"}, "code": 16},
+            'no field \'code\': it belongs into the action, as in {"name": "error", "code": …}',
+        ),
+        ({"api": "Fetch", "action": "throttle", "ms": 5}, 'as in {"name": "throttle", "ms": …}'),
+        ({"api": "EndTxn", "action": "close", "code": 16}, 'as in {"name": "error", "code": …}'),
         ({"ap": "Produce"}, "no field 'ap', did you mean api"),  # rather than that the action is missing
         ({"api": "Produce", "action": "close", "topic": 7}, "topic is a text"),
         ({"action": "close", "group": "g", "sequence": 1}, "no request has all of"),
