@@ -123,6 +123,9 @@ class Service:
         """Bind every port, take up the data, serve. Raises StartError or ConfigError and leaves nothing behind."""
         for name in self.settings.ignored:
             log.info("%s is a setting of Kafka that has no effect here", name)
+        securities = self._declared_securities or [self._security]
+        if self.settings.get("minibroker.sasl.users") and all(listener.mechanisms is None for listener in securities):
+            log.warning("minibroker.sasl.users has no effect: set minibroker.security.protocol, or that of a listener")
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_report)
         try:

@@ -32,6 +32,7 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = ROOT / "docs" / "how-to" / "java" / "LostReplyTest.java"
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+SETUP = ROOT / "docs" / "how-to" / "setup.toml"
 LARGEST_MB = 100  # on top of the base image
 SECONDS = 30.0
 
@@ -192,6 +193,30 @@ def test_passwords_and_a_generated_certificate(docker: Any, image: str, tmp_path
         assert "pip install" not in needs
     finally:
         made.remove(force=True)
+
+
+def test_the_users_of_a_setup_file_log_in(docker: Any, image: str) -> None:
+    """No variable of the image holds its port to PLAINTEXT."""
+    file = SETUP.read_text()
+    command = ["sh", "-c", f"cat >~/setup.toml <<'END'\n{file}\nEND\nexec /etc/kafka/docker/run"]
+    running = docker.containers.run(
+        image,
+        command,
+        detach=True,
+        ports={"9092/tcp": ("127.0.0.1", 9092)},
+        environment={"MINIBROKER_SETUP": "/home/minibroker/setup.toml"},
+    )
+    try:
+        wait_for_log(running, "Kafka Server started")
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": "app-secret"}
+        client = confluent_kafka.Consumer(
+            {"bootstrap.servers": "localhost:9092", "group.id": "g", "security.protocol": "sasl_plaintext", **login}
+        )
+        assert set(client.list_topics(timeout=SECONDS).topics) == {"orders", "payments"}
+        client.close()
+        assert running.exec_run("/etc/kafka/docker/healthcheck").exit_code == 0
+    finally:
+        running.remove(force=True)
 
 
 def test_a_bad_setting_ends_it_with_one_line(docker: Any, image: str) -> None:

@@ -44,9 +44,10 @@ def test_without_variables(tmp_path: Path) -> None:
     assert started(tmp_path) == [
         "serve",
         "--like-kafka-image",
+        "--host",
+        "0.0.0.0",
         "--data-dir",
         "/var/lib/minibroker/data",
-        "KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092",
     ]
 
 
@@ -86,8 +87,11 @@ def test_variables_that_do_not_count_are_named(tmp_path: Path) -> None:
 
 
 def test_the_protocol_of_the_port_without_listeners(tmp_path: Path) -> None:
-    lines = started(tmp_path, KAFKA_MINIBROKER_SECURITY_PROTOCOL="SASL_SSL")
+    """No variable of the image fixes it: it may be that of a setup file."""
+    assert not [line for line in started(tmp_path, KAFKA_LISTENERS="") if line.startswith("KAFKA_")]
+    lines = started(tmp_path, KAFKA_ADVERTISED_LISTENERS="SASL_SSL://localhost:19092")
     assert "KAFKA_LISTENERS=SASL_SSL://0.0.0.0:9092" in lines
+    assert "--host" not in lines
 
 
 def test_a_setup_file_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,23 @@ USERS = {"minibroker.sasl.users": "alice:secret", "sasl.enabled.mechanisms": "PL
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, True),
+        ({"minibroker.security.protocol": "SASL_PLAINTEXT"}, False),
+        ({"minibroker.security.protocol": "SASL_PLAINTEXT", "listeners": "PLAINTEXT://127.0.0.1:0"}, True),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"}, False),
+    ],
+)
+def test_users_that_no_listener_asks_for_are_said(
+    config: dict[str, str], said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Minibroker(config={**USERS, **config}, ephemeral=True):
+        assert ("minibroker.sasl.users has no effect" in caplog.text) == said
+    assert "secret" not in caplog.text
+
+
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
