@@ -5,7 +5,7 @@
 | SIGINT, SIGTERM, SIGHUP | is unwound: ends its children, removes what it made | one line | 128 + the signal's number |
 | the reader of stdout goes away (`| head`) | likewise | nothing | 141, as of a program that SIGPIPE ends |
 | stdout takes nothing (a full disk) | likewise | one line | 1 |
-| no file descriptor is left, or the current directory is gone | likewise | one line | 1 |
+| no file descriptor is left, a file is not for this user, or the current directory is gone | likewise | one line | 1 |
 | another error that the command does not expect | likewise | one line | 70 |
 
 Commands whose ordinary end is a signal end with a status of their own: `serve`, `trace` and `audit --follow`.
@@ -219,9 +219,11 @@ def _unexpected(error: Exception) -> int:
 
 
 def _missing(error: BaseException | None) -> str | None:
-    """The reason of an error if it lies in the environment: too few file descriptors, no working directory; else
-    None."""
+    """The reason of an error if it lies in the environment: a file that is not for this user, too few file descriptors,
+    no working directory; else None."""
     while error is not None:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return f"{error.filename}: {error.strerror}"
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return f"{error.strerror}: see `ulimit -n`"
         if isinstance(error, FileNotFoundError) and error.filename is None and not _has_directory():

@@ -95,7 +95,7 @@ class BrokerDisks:
 
 
 def _check_layout(root: str, count: int) -> None:
-    if os.path.exists(root) and not os.path.isdir(root):
+    if os.path.lexists(root) and not os.path.isdir(root):  # a link to nothing too
         raise ConfigError(f"data directory {root} is not a directory")
     made_by = 1 if os.path.exists(os.path.join(root, META_FILE)) else 0
     while os.path.isdir(os.path.join(root, BROKER_DIR.format(made_by + 1))):

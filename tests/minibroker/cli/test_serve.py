@@ -361,6 +361,17 @@ def test_a_data_directory_that_cannot_be_made_is_named(served: list[Served], tmp
     assert "/proc/self/nowhere" in line
 
 
+@posix
+@pytest.mark.parametrize("to", ["nowhere", "link"])
+def test_a_data_directory_that_links_to_nothing_is_named(
+    to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / to)
+    assert main(["serve", *ANY_PORT, "--data-dir", str(tmp_path / "link")]) == 2
+    assert capsys.readouterr().err == f"minibroker: data directory {tmp_path}/link is not a directory\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_a_broker_does_not_settle_among_other_files(tmp_path: Path, brokers: str) -> None:
     """They may be somebody's whose directory is called as a partition's would be, and whose files a broker deletes."""
