@@ -39,7 +39,7 @@ class State(CommandGroup):
     refuses.
     """
 
-    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)"}
+    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)", "records": "the broker's own records"}
 '''
 
 # Parameters whose values are the names of a table, which a type checker then knows.

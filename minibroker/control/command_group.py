@@ -63,11 +63,6 @@ class CommandGroup(Suggesting):
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    def _meant(self) -> Mapping[str, str]:
-        from minibroker.control.reading import Controlled
-
-        return {name: f"the broker's own {name}" for name in public_names(Controlled)} | dict(self._OTHER_NAMES)
-
     def _state(self) -> str:
         """What `repr` says of the broker."""
         known = self._ask("cluster.describe")

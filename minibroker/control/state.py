@@ -18,7 +18,7 @@ class State(CommandGroup):
     refuses.
     """
 
-    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)"}
+    _OTHER_NAMES = {"delete_topic": "the broker's own reset(topics=True)", "records": "the broker's own records"}
 
     def create_topic(self, topic: str, *, partitions: int = 1, replication_factor: int = -1) -> None:
         """Create a topic (-1: the broker's default number of replicas); returns once its leaders are known."""

@@ -93,7 +93,6 @@ def test_the_methods_of_state_and_the_names_are_the_tables(file: Path, module: C
         ),
         (lambda b: b.state.delete_topic, "did you mean the broker's own reset(topics=True)?"),
         (lambda b: b.delete_topic, "did you mean reset(topics=True)?"),
-        (lambda b: b.faults.reset, "did you mean the broker's own reset?"),
         (lambda b: b.state.xyzzy, "'State' object has no attribute 'xyzzy'"),
     ],
 )
