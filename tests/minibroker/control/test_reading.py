@@ -7,6 +7,7 @@ import asyncio
 import json
 import threading
 import time
+from asyncio import _set_running_loop  # for those who write event loops
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -380,11 +381,11 @@ def test_a_wait_in_a_running_loop_warns_and_names_its_async_form(own: Minibroker
 def test_a_wait_beside_a_suspended_loop_does_not_warn(own: Minibroker) -> None:
     """Playwright's sync API runs its loop in a greenlet and leaves it half-way: asyncio calls it the running one."""
     suspended = asyncio.new_event_loop()
-    asyncio._set_running_loop(suspended)
+    _set_running_loop(suspended)
     try:
         with pytest.raises(TimeoutError, match=r"no topic 't' after 10 ms$"):
             own.wait_for_records("t", timeout=0.01)
     finally:
-        asyncio._set_running_loop(None)
+        _set_running_loop(None)
         suspended.close()
         own.stop()
