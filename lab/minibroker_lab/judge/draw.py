@@ -209,9 +209,17 @@ def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
     if not ahead or not random.randrange(4):
         return {"action": "hold", "nth": nth, "meanwhile": {"advance_ms": _HOUR_MS}}
     until = random.choice(ahead)
-    meanwhile = {"until": seen.core[until], "times": seen.core[: until + 1].count(seen.core[until])}
+    # Counted from the hold on: how many came before it is chance. Where they are of its own API the client sends it
+    # again, and that one counts too.
+    behind = seen.core[at : until + 1]
+    meanwhile = {"until": seen.core[until], "times": behind.count(seen.core[until]), "since_held": True}
     delayed = [
-        {"api": after, "action": {"name": "delay", "ms": _DELAYS_MS[1]}, "nth": seen.core[: until + 2].count(after)}
+        {
+            "api": after,
+            "action": {"name": "delay", "ms": _DELAYS_MS[1]},
+            "nth": [*behind, after].count(after),
+            "after_hold": True,
+        }
         for after in seen.core[until + 1 : until + 2]
     ]
     return {"action": "hold", "nth": nth, "meanwhile": meanwhile, "with_it": delayed}

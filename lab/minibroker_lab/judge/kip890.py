@@ -51,19 +51,18 @@ def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
             begun = "its own transaction has ended"
             meanwhile["until"] = "EndTxn"
         elif late["api"] == "Produce":  # its own transaction may yet add partitions
-            meanwhile = {"until": behind["api"], "times": _nth(done, behind)}
+            meanwhile["times"] = _between(done, late, behind)
         about = f"The {name.removeprefix('late ')} comes late: when {begun}."
-        hold = {"api": late["api"], "action": "hold", "nth": _nth(done, late), "meanwhile": meanwhile}
-        steps = [step(hold)]
+        steps = [step({"api": late["api"], "action": "hold", "nth": _nth(done, late), "meanwhile": meanwhile})]
         after = _next(done, late, "Produce")
-        delay = {"name": "delay", "ms": _AFTER_MS}
+        delay = {"action": {"name": "delay", "ms": _AFTER_MS}, "after_hold": True}
         if behind["api"] == "Produce":
-            # That of the next transaction; a late one has been sent again before it.
-            ends = sum(exchange["api"] == "EndTxn" and exchange["number"] < late["number"] for exchange in done)
-            again = 1 if late["api"] == "EndTxn" else 0
-            steps.append(step({"api": "EndTxn", "action": delay, "nth": ends + 2 + again}))
+            # That of the next transaction; a late one is sent again before it.
+            steps.append(step({**delay, "api": "EndTxn", "nth": 2}))
         elif after is not None:
-            steps.append(step({"api": "Produce", "action": delay, "nth": _nth(done, after)}))
+            # A late Produce may be sent again before it, and have others behind it in its own transaction.
+            again = 1 if late["api"] == "Produce" else 0
+            steps.append(step({**delay, "api": "Produce", "times": _between(done, late, after) + again}))
         scripts.append(Script(name, about, tuple(steps)))
     return scripts
 
@@ -96,6 +95,14 @@ def _transactional(exchange: Exchange) -> bool:
 
 def _nth(exchanges: Sequence[Exchange], chosen: Exchange) -> int:
     return sum(exchange["api"] == chosen["api"] and exchange["number"] <= chosen["number"] for exchange in exchanges)
+
+
+def _between(exchanges: Sequence[Exchange], late: Exchange, chosen: Exchange) -> int:
+    """How many requests of the API of `chosen` came behind `late`, up to that one."""
+    return sum(
+        exchange["api"] == chosen["api"] and late["number"] < exchange["number"] <= chosen["number"]
+        for exchange in exchanges
+    )
 
 
 def answer(judged: Judged) -> Answer:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from minibroker.program import uninterrupted
 from minibroker_lab.judge.exchanges import Exchange, Produced, produced
 from minibroker_lab.judge.own_cluster import JudgedCluster, LeftBehind
-from minibroker_lab.judge.scripts import Script
+from minibroker_lab.judge.scripts import Script, Step
 
 if TYPE_CHECKING:
+    from minibroker.control.client import Fault
     from minibroker.testing.life_cycle import Embedded
 
 _POLL_SECONDS = 0.05
@@ -87,11 +88,18 @@ def run_command(
         return run
     with cluster.running() as broker:
         broker.control.record(_KEPT, frames=True)
-        steps = [
-            (step, broker.faults.inject(rule.pop("api", None), rule.pop("action"), **rule))
-            for step in script.steps
-            for rule in [dict(step.rule)]
-        ]
+        waiting = _by_hold(script.steps)
+        numbers: dict[int, int] = {}
+        steps: list[tuple[Step, Fault]] = []
+
+        def inject(hold: int) -> None:
+            for number, step in waiting.pop(hold, ()):
+                rule = dict(step.rule)
+                fault = broker.faults.inject(rule.pop("api", None), rule.pop("action"), **rule)
+                numbers[fault.id] = number
+                steps.append((step, fault))
+
+        inject(0)
         due: dict[int, float] = {}
         before: dict[int, int] = {}
         environment = {
@@ -108,7 +116,7 @@ def run_command(
             ready, passed = start, 0.0
             while time.monotonic() - began < timeout + ready + passed:
                 run.status = child.poll()
-                _collect(broker, run)
+                _collect(broker, run, numbers)
                 if run.exchanges:
                     ready = min(ready, time.monotonic() - began)
                 watch(run, time.monotonic() - began)
@@ -117,6 +125,7 @@ def run_command(
                 for step, fault in list(steps):
                     if not fault.held:
                         continue
+                    inject(numbers[fault.id])
                     if step.restart:
                         end(child)
                         run.fired += fault.fired
@@ -140,7 +149,7 @@ def run_command(
                             fault.release()
                     elif step.until:
                         if step.since_held and fault.id not in before:
-                            _collect(broker, run)  # what was answered between the last look and the hold
+                            _collect(broker, run, numbers)  # what was answered between the last look and the hold
                             before[fault.id] = _answered(run, step.until)
                         if _answered(run, step.until) - before.get(fault.id, 0) >= step.times:
                             fault.release()
@@ -153,9 +162,19 @@ def run_command(
         run.fired += sum(fault.fired for _, fault in steps)
         broker.faults.clear()
         run.left_behind = cluster.settle(run.exchanges)
-        _collect(broker, run)
+        _collect(broker, run, numbers)
     run.produced = produced(run.exchanges, run.left_behind.topic_names)
     return run
+
+
+def _by_hold(steps: Sequence[Step]) -> dict[int, list[tuple[int, Step]]]:
+    """Each step with its number, by the number of the hold that it waits for; 0: it is there from the start."""
+    waiting: dict[int, list[tuple[int, Step]]] = {}
+    hold = 0
+    for number, step in enumerate(steps, 1):
+        waiting.setdefault(hold if step.after_hold else 0, []).append((number, step))
+        hold = number if step.holds else hold
+    return waiting
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -165,10 +184,11 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _answered(run: JudgedRun, api: str) -> int:
-    return sum(exchange["api"] == api for exchange in run.exchanges)
+    return sum(exchange["api"] == api and not exchange["errors"] for exchange in run.exchanges)
 
 
-def _collect(broker: Embedded, run: JudgedRun) -> None:
+def _collect(broker: Embedded, run: JudgedRun, numbers: Mapping[int, int]) -> None:
+    """numbers: of the script's faults, by the broker's ids."""
     last = run.exchanges[-1]["number"] if run.exchanges else 0
     for exchange in broker.control.exchanges(_KEPT, after=last or -1, frames=True):
         number = exchange["number"]
@@ -176,6 +196,7 @@ def _collect(broker: Embedded, run: JudgedRun) -> None:
             continue
         run.lost += number - (run.exchanges[-1]["number"] if run.exchanges else 0) - 1
         exchange.pop("response_frame", None)
+        exchange["fault"] = numbers.get(exchange["fault"], 0)
         if exchange["api"] != "Produce":
             exchange.pop("request_frame", None)
         run.exchanges.append(exchange)

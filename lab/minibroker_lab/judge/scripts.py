@@ -4,14 +4,15 @@ A script has ``about`` (one line), ``brokers`` (how many it needs, default 1; to
 number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
 has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
 broker clock moves on, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
-answered since the command began, with ``since_held = true`` since it is held, and then it is let go.
+answered without an error since the command began, with ``since_held = true`` since it is held, and then it is let go.
+A fault with ``after_hold = true`` acts, and counts, once the last hold before it has a request.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -41,6 +42,7 @@ class Step:
     until, times: what it is held for.
     since_held: `times` leaves out what was answered before it was held.
     restart: the command is killed and started again while the rule holds a request, then given up.
+    after_hold: the rule is there once the last hold before it has a request.
 
     Without any of these the request is never released.
     """
@@ -51,6 +53,11 @@ class Step:
     times: int = 1
     restart: bool = False
     since_held: bool = False
+    after_hold: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.rule["action"]["name"] == "hold")
 
     @property
     def applies(self) -> bool:
@@ -115,15 +122,25 @@ def parse(text: str, name: str) -> Script:
             steps.append(step(dict(fault)))
         except (FaultError, TypeError, ValueError) as error:
             raise ScriptError(f"{name}: fault {number}: {error}") from None
+    if len(reachable(steps)) < len(steps):
+        raise ScriptError(f"{name}: after_hold needs a fault with the action hold before it")
     return Script(name, about, tuple(steps), brokers)
+
+
+def reachable(steps: Sequence[Step]) -> list[Step]:
+    """Without those that wait for a hold, and none is before them."""
+    first = next((at for at, step in enumerate(steps) if step.holds), len(steps))
+    return [step for at, step in enumerate(steps) if at > first or not step.after_hold]
 
 
 def step(fault: dict[str, Any]) -> Step:
     """A ``[[fault]]``. Raises FaultError, TypeError, ValueError."""
-    meanwhile = fault.pop("meanwhile", None)
+    meanwhile, after_hold = fault.pop("meanwhile", None), fault.pop("after_hold", False)
+    if type(after_hold) is not bool:
+        raise FaultError("after_hold is true or false")
     rule = rule_to(rule_from(fault))
     if meanwhile is None:
-        return Step(rule)
+        return Step(rule, after_hold=after_hold)
     apis = [row.name for row in rows().values()]
     known = {"advance_ms", "until", "times", "since_held", "restart_client"}
     if not isinstance(meanwhile, dict) or not meanwhile or meanwhile.keys() - known:
@@ -148,7 +165,7 @@ def step(fault: dict[str, Any]) -> Step:
     if rule["action"]["name"] != "hold":
         raise FaultError("meanwhile needs the action hold")
     until, times = meanwhile.get("until", ""), meanwhile.get("times", 1)
-    return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart, since_held)
+    return Step(rule, meanwhile.get("advance_ms", 0), until, times, restart, since_held, after_hold)
 
 
 def action_text(action: Mapping[str, Any] | str) -> str:
@@ -166,12 +183,11 @@ def as_toml(script: Script) -> str:
         held |= {"advance_ms": step.advance_ms} if step.advance_ms else {}
         held |= {"until": step.until, "times": step.times} if step.until else {}
         held |= {"since_held": True} if step.since_held else {}
-        meanwhile = {"meanwhile": held} if held else {}
+        more: dict[str, Any] = {"meanwhile": held} if held else {}
+        more |= {"after_hold": True} if step.after_hold else {}
         lines += ["", "[[fault]]"]
         lines += [
-            f"{name} = {_value(value)}"
-            for name, value in {**step.rule, **meanwhile}.items()
-            if value != _DEFAULTS.get(name)
+            f"{name} = {_value(value)}" for name, value in {**step.rule, **more}.items() if value != _DEFAULTS.get(name)
         ]
     return "\n".join(lines) + "\n"
 

@@ -14,7 +14,7 @@ from minibroker.output import say
 from minibroker_lab.judge.draw import Footprint, draw
 from minibroker_lab.judge.history import HistoryError
 from minibroker_lab.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, Met, failures_met, lines
-from minibroker_lab.judge.scripts import Script, Step, as_toml, load
+from minibroker_lab.judge.scripts import Script, Step, as_toml, load, reachable
 from minibroker_storage.private_files import output_path
 
 Try = Callable[[Script], Judged]
@@ -107,7 +107,7 @@ class Search:
         smaller = True
         while smaller and not self.over():
             smaller = False
-            for candidate in _smaller(broken.script, broken.judged):
+            for candidate in (script for script in _smaller(broken.script, broken.judged) if script.steps):
                 judged = self._broken_once(candidate, broken.rule)
                 if judged is not None:
                     broken.script, broken.judged, smaller = candidate, judged, True
@@ -169,6 +169,7 @@ def _fewer(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _with(script: Script, steps: list[Step]) -> Script:
+    steps = reachable(steps)
     brokers = script.brokers if any("$other_broker" in str(step.rule) for step in steps) else 1
     return replace(script, steps=tuple(steps), brokers=brokers)
 

@@ -18,7 +18,7 @@ from minibroker_lab.judge.history import HistoryError, read_history
 from minibroker_lab.judge.lineage import Lineage
 from minibroker_lab.judge.report import Judged, about, circumstances
 from minibroker_lab.judge.run import JudgedRun
-from minibroker_lab.judge.scripts import Script, ScriptError, Step, bundled, load, parse
+from minibroker_lab.judge.scripts import Script, ScriptError, Step, as_toml, bundled, load, parse
 from minibroker_lab.judge.trial import Task, try_out
 
 pytestmark = pytest.mark.waits
@@ -215,10 +215,27 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "Produce" }\n')
     status, report = judged(tmp_path, "right", "--script", str(late))
     assert (status, report["failures"]) == (4, 1)
-    for never in ('until = "EndTxn"', 'until = "Produce", since_held = true'):
+    # Two InitProducerId succeed; what the coordinator answered first was an error.
+    nothing = 'until = "InitProducerId", times = 3'
+    for never in ('until = "EndTxn"', 'until = "Produce", since_held = true', nothing):
         late.write_text(HELD.replace("Produce", "EndTxn") + f"{{ {never} }}\n")
         status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
         assert (status, report["status"], report["failures"]) == (1, None, 1)
+
+
+def test_a_fault_may_count_from_a_hold_on(tmp_path: Path) -> None:
+    """The second EndTxn is held, so the first one after it is the third. An exchange has the number of its fault in the
+    script, whenever the broker got it."""
+    dropped = '[[fault]]\naction = "drop_reply"\napi = '
+    text = HELD.replace("Produce", "EndTxn") + f'{{ advance_ms = 1 }}\nnth = 2\n{dropped}"EndTxn"\nafter_hold = true\n'
+    script = parse(f'{text}{dropped}"OffsetCommit"\n', "s")
+    assert parse(as_toml(script), "s") == script
+    topics = {"topics": {"orders": 1, "in": 1, "out": 1}}
+    run = try_out(Task([sys.executable, str(CLIENT), "right"], 30, topics), script, "s").run
+    ends = [exchange["fault"] for exchange in run.exchanges if exchange["api"] == "EndTxn"]
+    assert ends == [0, 1, 2, 0]
+    assert [exchange["api"] for exchange in run.exchanges if exchange["fault"] == 3] == ["OffsetCommit"]
+    assert (run.status, run.fired) == (0, 3)
 
 
 NONE_FITTED = "no request fitted what the script makes fail:"
@@ -368,6 +385,11 @@ HELD = '[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = '
         (HELD + "{ advance_ms = 1, since_held = true }", "has since_held = true with until"),
         (HELD + '{ restart_client = true, until = "Produce" }', "restart_client without until"),
         ("[[fault]]\ntimes = 2" + HELD.removeprefix("[[fault]]") + "{ restart_client = true }", "with times = 1"),
+        (
+            '[[fault]]\napi = "Produce"\naction = "close"\nafter_hold = true',
+            "after_hold needs a fault with the action hold",
+        ),
+        ('[[fault]]\naction = "close"\nafter_hold = 1', "after_hold is true or false"),
         ("fault = [1]", "fault 1"),
         ("brokers = 0", "brokers is a number from 1 to 9, not 0"),
         ("brokers = true", "brokers is a number"),

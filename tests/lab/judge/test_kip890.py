@@ -34,18 +34,39 @@ def calm(*apis: str) -> list[Exchange]:
     return [exchange(number, what) for number, what in enumerate(apis, 1)]
 
 
-def faults(script: Script) -> list[tuple[str, int, str, int, bool]]:
-    return [(*one.rule["api"], one.rule["nth"], one.until, one.times, one.since_held) for one in script.steps]
+def held(script: Script) -> tuple[str, int, str, int, bool]:
+    one = script.steps[0]
+    return (*one.rule["api"], one.rule["nth"], one.until, one.times, one.since_held)
 
 
-def test_each_request_is_late_until_the_next_transaction_has_begun() -> None:
-    scripts = late_scripts(calm("Produce", *CALM))
-    assert {one.name: faults(one) for one in scripts} == {
-        "late commit": [("EndTxn", 1, "AddPartitionsToTxn", 1, True), ("Produce", 3, "", 1, False)],
-        "late abort": [("EndTxn", 2, "AddPartitionsToTxn", 1, True), ("Produce", 4, "", 1, False)],
-        "late Produce": [("Produce", 1, "AddPartitionsToTxn", 2, False), ("Produce", 3, "", 1, False)],
+def delayed(script: Script) -> tuple[str, int, int, bool]:
+    _, one = script.steps
+    return (*one.rule["api"], one.rule["nth"], one.rule["times"], one.after_hold)
+
+
+@pytest.mark.parametrize("before", [(), ("Produce",), ("Produce", "Produce", "AddPartitionsToTxn")], ids=len)
+def test_each_request_is_late_until_the_next_transaction_has_begun(before: tuple[str, ...]) -> None:
+    """What came before is chance, and does not count."""
+    of_others = [exchange(number - 9, what, request={}) for number, what in enumerate(before)]
+    scripts = late_scripts([*of_others, *calm(*CALM)])
+    assert {one.name: held(one) for one in scripts} == {
+        "late commit": ("EndTxn", 1, "AddPartitionsToTxn", 1, True),
+        "late abort": ("EndTxn", 2, "AddPartitionsToTxn", 1, True),
+        "late Produce": ("Produce", 1 + before.count("Produce"), "AddPartitionsToTxn", 1, True),
+    }
+    assert {one.name: delayed(one) for one in scripts} == {
+        "late commit": ("Produce", 1, 1, True),
+        "late abort": ("Produce", 1, 1, True),
+        "late Produce": ("Produce", 1, 2, True),
     }
     assert [parse(as_toml(one), one.name) for one in scripts] == scripts
+
+
+def test_a_late_produce_waits_for_the_partitions_of_its_own_transaction_too() -> None:
+    scripts = late_scripts(calm("Add", "Produce", "Add", "Produce", "commit", "Add", "Produce", "commit"))
+    (late,) = [one for one in scripts if one.name == "late Produce"]
+    assert held(late) == ("Produce", 1, "AddPartitionsToTxn", 2, True)
+    assert delayed(late) == ("Produce", 1, 3, True)
 
 
 @pytest.mark.parametrize("batches", [("Produce",), ("Produce", "Produce")], ids=["one Produce", "two"])
@@ -53,11 +74,12 @@ def test_with_transaction_version_2_it_is_all_the_same_how_many_produce_requests
     batches: tuple[str, ...],
 ) -> None:
     scripts = late_scripts(calm(*batches, "commit", *batches, "abort", "Produce", "commit"))
-    assert {one.name: faults(one) for one in scripts} == {
-        "late commit": [("EndTxn", 1, "Produce", 1, True), ("EndTxn", 3, "", 1, False)],
-        "late abort": [("EndTxn", 2, "Produce", 1, True), ("EndTxn", 4, "", 1, False)],
-        "late Produce": [("Produce", 1, "EndTxn", 1, True), ("EndTxn", 2, "", 1, False)],
+    assert {one.name: held(one) for one in scripts} == {
+        "late commit": ("EndTxn", 1, "Produce", 1, True),
+        "late abort": ("EndTxn", 2, "Produce", 1, True),
+        "late Produce": ("Produce", 1, "EndTxn", 1, True),
     }
+    assert {delayed(one) for one in scripts} == {("EndTxn", 2, 1, True)}
     assert [parse(as_toml(one), one.name) for one in scripts] == scripts
 
 

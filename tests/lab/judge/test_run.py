@@ -26,7 +26,7 @@ class Held:
     settle = staticmethod(lambda exchanges: LeftBehind())
 
     def __init__(self) -> None:
-        request = {"number": 1, "api": "EndTxn", "request": None}
+        request = {"number": 1, "api": "EndTxn", "request": None, "fault": 1, "errors": []}
         self.control = SimpleNamespace(
             record=lambda *_, **__: None, exchanges=lambda kept, after, frames: [dict(request)] if after < 1 else []
         )

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,39 @@ def test_a_forgotten_producer_is_the_only_failure_of_its_script() -> None:
     forgotten = [s for s in scripts(Footprint(CORE, NEW, NAMED)) if "lose_producers" in as_toml(s)]
     assert forgotten
     assert {len(script.steps) for script in forgotten} == {1}
+
+
+def test_what_is_drawn_around_a_hold_counts_from_the_hold_on() -> None:
+    """As an EndTxn that waits for the second Produce after it: the third EndTxn from there on is delayed."""
+    core = ["Produce", "Produce", "Produce", "EndTxn", "Produce", "EndTxn", "Produce", "EndTxn"]
+    drawn_steps = {step for script in scripts(Footprint(core, OLD, NAMED), range(2000)) for step in _around(script)}
+    assert ("EndTxn", 1, "Produce", 2, "EndTxn", 3) in drawn_steps
+    assert ("Produce", 3, "EndTxn", 2, "Produce", 3) in drawn_steps
+    assert ("Produce", 3, "Produce", 2, "EndTxn", 2) in drawn_steps
+
+
+def _around(script: Script) -> Iterator[tuple[str, int, str, int, str, int]]:
+    for hold, delayed in pairwise(script.steps):
+        if hold.until and delayed.after_hold:
+            assert hold.since_held
+            (late,), (behind,) = hold.rule["api"], delayed.rule["api"]
+            yield late, hold.rule["nth"], hold.until, hold.times, behind, delayed.rule["nth"]
+
+
+def test_what_waits_for_a_hold_goes_with_it(tmp_path: Path) -> None:
+    """A smaller script can be read, and has a fault."""
+    shapes = []
+
+    def breaks(script: Script) -> Judged:
+        shapes.append([step.after_hold for step in script.steps])
+        assert script.steps
+        assert parse(as_toml(script), script.name) == script
+        found = [BrokenPromise(finding("duplicate-record", Log("", "orders", 0), "twice"), None)]
+        last = [{"api": "Fetch", "fault": len(script.steps), "number": 1}]
+        return Judged(JudgedRun(script, status=0, fired=1, exchanges=last), found)
+
+    searched(tmp_path, breaks)
+    assert [False, True] in shapes
 
 
 def test_the_footprint_has_the_exactly_once_requests_that_were_done() -> None:
