@@ -58,18 +58,24 @@ def names_module() -> str:
     """The source of the module, unformatted."""
     from minibroker.coordinators.transactions.states import BY_LABEL
     from minibroker.faults.actions import ACTIONS
-    from minibroker.handlers.table import apis, apis_of_brokers
+    from minibroker.proxy.proxy_dispatcher import known_apis, no_handler
     from minibroker_protocol.errors import ErrorCode
 
-    known = {api.name for table in (apis(), apis_of_brokers()) for api in table.values()}
     tables = {
-        "ApiName": sorted(known),
+        "ApiName": sorted(api.name for api in known_apis(no_handler).values()),
         "ActionName": list(ACTIONS),
         "ErrorName": list(ErrorCode.__members__),
         "OperationName": list(OPERATIONS),
         "TransactionStateName": list(BY_LABEL),
     }
-    return _NAMES_HEAD + "".join(f"\n{name} = Literal[{', '.join(map(repr, of))},]\n" for name, of in tables.items())
+    return _NAMES_HEAD + "".join(map(_literal, tables, tables.values()))
+
+
+def _literal(name: str, values: list[str]) -> str:
+    """As many values in a line as it has room for: no reader looks for one here."""
+    listed = ", ".join(f'"{value}"' for value in values)
+    lines = textwrap.fill(listed, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 4)
+    return f"\n{name} = Literal[\n{lines},\n]  # fmt: skip\n"
 
 
 def state_module() -> str:

@@ -59,7 +59,9 @@ def _quorum(answer: m.DescribeQuorumResponse) -> Found:
     return ((NodeKey(node.node_id, each.name), each) for node in answer.nodes for each in node.listeners)
 
 
-def _new_leaders(answer: m.ProduceResponse | m.FetchResponse) -> Found:
+def _new_leaders(
+    answer: m.ProduceResponse | m.FetchResponse | m.ShareFetchResponse | m.ShareAcknowledgeResponse,
+) -> Found:
     return ((NodeKey(node.node_id), node) for node in answer.node_endpoints)
 
 
@@ -70,11 +72,11 @@ _ENDPOINTS: Final[dict[int, Callable[[Any], Found]]] = {
     m.FindCoordinatorRequest.__api_key__: _coordinators,
     m.DescribeQuorumRequest.__api_key__: _quorum,
     m.DescribeClusterRequest.__api_key__: _cluster,
+    m.ShareFetchRequest.__api_key__: _new_leaders,
+    m.ShareAcknowledgeRequest.__api_key__: _new_leaders,
 }
-_SHARE_FETCH: Final = 78
-_SHARE_ACKNOWLEDGE: Final = 79
-CARRIERS: Final = frozenset({*_ENDPOINTS, _SHARE_FETCH, _SHARE_ACKNOWLEDGE})
-"""APIs whose answers can carry an address. Those of share groups are not declared here, so they are not offered."""
+CARRIERS: Final = frozenset(_ENDPOINTS)
+"""APIs whose answers can carry an address."""
 _FIRST_WITH_ENDPOINTS: Final = {
     m.ProduceRequest.__api_key__: 10,
     m.FetchRequest.__api_key__: 16,
@@ -108,8 +110,7 @@ def offered(answer: m.ApiVersionsResponse) -> bool:
     for api in list(answer.api_keys):
         if api.api_key not in CARRIERS:
             continue
-        classes = registry().get(api.api_key)
-        highest = -1 if classes is None else classes[1].__versions__[1]
+        highest = registry()[api.api_key][1].__versions__[1]
         if api.max_version <= highest:
             continue
         changed = True

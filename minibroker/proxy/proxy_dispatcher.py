@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PRODUCE: Final = m.ProduceRequest.__api_key__
 _PRODUCE_WITH_ID: Final = 3
 _PRODUCE_FLEXIBLE: Final = m.ProduceRequest.__flexible__
-_FETCH: Final = m.FetchRequest.__api_key__
+_WITH_RECORDS: Final = (_PRODUCE, m.FetchRequest.__api_key__, m.ShareFetchRequest.__api_key__)
 _METADATA: Final = m.MetadataRequest.__api_key__
 _HANDSHAKE: Final = m.SaslHandshakeRequest.__api_key__
 _API_VERSIONS: Final = m.ApiVersionsRequest.__api_key__
@@ -330,7 +330,7 @@ def _refuses_version(key: int, answer: Buffer) -> bool:
 
 def _is_long(key: int, answer: Buffer) -> bool:
     """Whether reading it would hold the loop up. Records are not looked into, so their size does not matter."""
-    return len(answer) > _AT_ONCE_BYTES and key not in (_PRODUCE, _FETCH)
+    return len(answer) > _AT_ONCE_BYTES and key not in _WITH_RECORDS
 
 
 def _frames(key: int, version: int, answer: Buffer, response: Response) -> Frames:

@@ -16,7 +16,8 @@ from minibroker_protocol.structs import Struct, entities_of, struct_types
 KAFKA: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parents[1] / "support" / "recordings" / "meaning_in_kafka.json").read_text()
 )
-"""Message → field, or struct and field → entityType and "mapKey", of the message definitions of Kafka 4.3.1."""
+"""Message → field, or struct and field → entityType and "mapKey", of the message definitions of Kafka 4.3.1; of
+4.4.0 those of share groups."""
 OURS = frozenset(
     [
         "coordinatorKey",

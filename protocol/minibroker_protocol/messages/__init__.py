@@ -17,5 +17,6 @@ from minibroker_protocol.messages.metadata import *
 from minibroker_protocol.messages.offsets import *
 from minibroker_protocol.messages.produce import *
 from minibroker_protocol.messages.sasl import *
+from minibroker_protocol.messages.share import *
 from minibroker_protocol.messages.topics import *
 from minibroker_protocol.messages.transactions import *

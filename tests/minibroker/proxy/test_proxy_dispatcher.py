@@ -101,10 +101,10 @@ def test_versions_of_the_upstream_pass_but_for_those_with_unreadable_addresses(p
     answer = proxied.ask(
         m.ApiVersionsRequest(client_software_name="x", client_software_version="1"),
         4,
-        m.ApiVersionsResponse(api_keys=[row(3, 0, 99), row(18, 0, 4), row(22, 0, 99), row(79, 1, 2)]),
+        m.ApiVersionsResponse(api_keys=[row(3, 0, 99), row(18, 0, 4), row(22, 0, 99), row(79, 1, 3)]),
     )
     highest = m.MetadataResponse.__versions__[1]
-    assert answer.api_keys == [row(3, 0, highest), row(18, 0, 4), row(22, 0, 99)]
+    assert answer.api_keys == [row(3, 0, highest), row(18, 0, 4), row(22, 0, 99), row(79, 1, 2)]
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
