@@ -116,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._read_paused = False
+        self._ended = False  # the client sends nothing more
         self.active = True
         self.held = 0  # bytes of an answer that is written in several turns
         self.idle_ticks = 0
@@ -187,7 +188,14 @@ class Connection(asyncio.BufferedProtocol):
             self._rest += scratch[used:nbytes]
 
     def eof_received(self) -> bool:
-        return False  # a half-closed connection is closed: its answers have no reader
+        """Serve what has arrived before, as Kafka does, and close then: a producer with acks=0 does not wait for it.
+
+        A request that only waits ends at once, and whatever came after it: its client may be gone.
+        """
+        waits = self._blocked & PARKED and self._api_key in _WAITING_APIS
+        tls = self._transport is None or self._transport.get_extra_info("ssl_object") is not None
+        self._ended = not (waits or tls or self._blocked & (MEMORY | DRAINING | CLOSED))
+        return self._ended and self._blocked != 0
 
     def pause_writing(self) -> None:
         self._blocked |= WRITING
@@ -389,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if self._blocked & DRAINING:
             self._edge.drained(self)
-        elif not self._blocked and (self._rest or self._ready is not None or self._read_paused):
+        elif not self._blocked and (self._rest or self._ready is not None or self._read_paused or self._ended):
             # The caller is in the middle of another connection's request; wait until that is done.
             self._blocked |= TURN
             self._edge.loop.call_soon(self._unblock, TURN)
@@ -401,7 +409,11 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_large(frame)
         if not self._blocked and self._rest:
             self._parse_rest()
-        if not self._blocked and self._read_paused and self._transport is not None:
+        if self._blocked or self._transport is None:
+            return
+        if self._ended:
+            self.close()
+        elif self._read_paused:
             self._read_paused = False
             self._transport.resume_reading()
 

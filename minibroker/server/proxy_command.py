@@ -113,7 +113,7 @@ def _options(arguments: argparse.Namespace) -> ProxyOptions:
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    async with running(service, arguments) as stopping:
+    async with running(service, arguments, whole_start=False) as stopping:
         say(f"bootstrap.servers={service.bootstrap_servers}")
         say_control(service)
         sys.stdout.flush()

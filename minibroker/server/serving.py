@@ -109,16 +109,23 @@ def run_service(
 
 
 @asynccontextmanager
-async def running(service: Any, arguments: argparse.Namespace) -> AsyncIterator[asyncio.Event]:
+async def running(
+    service: Any, arguments: argparse.Namespace, *, whole_start: bool = True
+) -> AsyncIterator[asyncio.Event]:
     """Start a service, and stop it at the end. The event is set once the program should end: by a signal, or at the end
-    of standard input with ``--until-stdin-closes``."""
+    of standard input with ``--until-stdin-closes``.
+
+    whole_start: a signal waits until the service has started, whose start may change what is kept.
+    """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     signals = StopSignals(loop, stopping.set)
+    signals.begun = whole_start
     # Before anything is opened: a signal during a long recovery must not leave it half done.
     signals.install()
     try:
         await service.start()
+        signals.begun = True
         try:
             if arguments.until_stdin_closes:
                 watch_stdin(loop, stopping)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minibroker.exit_codes import EXIT_SIGNALLED
+from minibroker.program import say_interrupted
 
 # SIGBREAK is what Windows sends for Ctrl+Break, and the only one another process can send there.
 _NUMBERS = tuple(int(getattr(signal, n)) for n in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, n))
@@ -18,6 +19,7 @@ _NUMBERS = tuple(int(getattr(signal, n)) for n in ("SIGINT", "SIGTERM", "SIGBREA
 class StopSignals:
     """Calls `stop` on the loop's thread when the process is first asked to end.
 
+    begun: False while there is nothing to end in order yet; a signal then ends the process at once.
     loop_handlers: use the loop's own signal handling; without it (Windows) Python's, which hands over to the loop.
     Use in the main thread only.
     """
@@ -35,6 +37,7 @@ class StopSignals:
         self._loop_handlers = loop_handlers
         self._exit_now = exit_now
         self._stopping = False
+        self.begun = True
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -61,5 +64,8 @@ class StopSignals:
         if self._stopping:
             self._exit_now(EXIT_SIGNALLED + number)
             return
+        if not self.begun:
+            say_interrupted(number)
+            self._exit_now(EXIT_SIGNALLED + number)
         self._stopping = True
         self._stop()

@@ -21,6 +21,7 @@ from minibroker import Proxy
 from minibroker.cli import main
 from minibroker.client.cluster import ClusterClient
 from minibroker.exit_codes import EXIT_BROKEN, EXIT_SKIPPED
+from minibroker.faults import DropReply
 from minibroker_lab.conformance import command as conformance
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -77,6 +78,8 @@ def brokers_of_three() -> Iterator[RealKafka]:
     """The first is the controller too; all replicate to each other."""
     extra = "default.replication.factor=3\nmin.insync.replicas=2\noffsets.topic.replication.factor=3\n"
     extra += "transaction.state.log.replication.factor=3\ntransaction.state.log.min.isr=2\n"
+    extra += "share.coordinator.state.topic.replication.factor=3\nshare.coordinator.state.topic.min.isr=2\n"
+    extra += "share.coordinator.state.topic.num.partitions=3\n"
     extra += "offsets.topic.num.partitions=3\ntransaction.state.log.num.partitions=3\nbroker.session.timeout.ms=6000\n"
     first = RealKafka(extra)
     yield first
@@ -215,6 +218,27 @@ def test_transactions_and_groups_go_on_while_a_broker_of_three_is_killed_and_com
     assert reader.consume(1, 3.0) == []
     reader.close()
     assert sorted(found) == sorted((key, n) for key in (b"classic", b"consumer") for n in range(300))
+
+
+@pytest.mark.parametrize("release", POMS)
+def test_a_share_group_goes_on_while_a_broker_of_three_is_killed_and_comes_back(
+    release: str, three: Three, tmp_path: Path
+) -> None:
+    brokers, proxy = three
+    programs = compile_java([JVM_TIER / "ShareConsumer.java"], tmp_path)
+    lost = proxy.faults.inject("ShareFetch", DropReply(), nth=3)
+    arguments = (proxy.bootstrap_servers, f"shared-{release}", "600")
+    argv = java_command("ShareConsumer", *arguments, extra=(programs,), release=release)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "begun\n"
+            killed_and_back(brokers[2], proxy)
+            said = process.communicate(timeout=CHECK_SECONDS)[0]
+        finally:
+            process.kill()
+    assert "ok 600 released 60\n" in said, said
+    assert lost.fired == 1
 
 
 def _names(client: ClusterClient, node_id: int, wanted: bool) -> None:

@@ -247,6 +247,15 @@ def test_a_signal_is_one_line_and_nothing_is_left(
     assert {topic for topic in topics_of(world.bootstrap) if topic.startswith("mb-")} == set()
 
 
+def test_a_proxy_that_asks_a_silent_upstream_ends_at_once(silent: Silent, tmp_path: Path) -> None:
+    """Otherwise it would end with status 1, once its question has timed out."""
+    started = Started("proxy", "--upstream", silent.address, tmp=tmp_path)
+    silent.take()
+    started.process.send_signal(signal.SIGINT)
+    assert started.end() == INTERRUPTED
+    assert_one_line(started, "minibroker: interrupted")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

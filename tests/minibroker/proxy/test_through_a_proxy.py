@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from minibroker.client.security import Security
 from minibroker.faults import Error
 from minibroker.kernel.addresses import parse_address
 from minibroker.proxy.upstream_connection import UpstreamConnection
+from minibroker.server.connection import send_reset_on_close
 from minibroker.server.proxy_service import ProxyService
 from minibroker_protocol import messages as m
 from minibroker_protocol.headers import encode_request
+from minibroker_protocol.records import Record, build_batch
 
 GROUP = 0
 
@@ -189,6 +192,31 @@ def test_a_login_passes_and_tls_ends_here_and_begins_anew(mechanism: str, tmp_pa
                 assert client.brokers() == {1: (host, proxy.nodes.ports[1])}
 
 
+def test_a_producer_with_acks_0_that_leaves_at_once_loses_nothing(proxy: ProxyService, client: ClusterClient) -> None:
+    """Its connection to the upstream is still in the making then."""
+    batch = build_batch([Record(value=b"v")])
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
+    topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    frame = encode_request(m.ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic]), 9, 1, "app")
+    place = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    asked = m.ListOffsetsRequest(
+        replica_id=-1, topics=[m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[place])]
+    )
+
+    def end() -> int:
+        answer = client.ask(client.leader("t", 0), asked, m.ListOffsetsResponse, 5)
+        return answer.topics[0].partitions[0].offset
+
+    before = end()
+    for _ in range(2):
+        with socket.create_connection(client.leader("t", 0)) as producer:
+            producer.sendall((len(frame).to_bytes(4, "big") + frame) * 100)
+    deadline = time.monotonic() + 60
+    while end() < before + 200 and time.monotonic() < deadline:
+        pass
+    assert end() == before + 200
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_stop_ends_connections_that_are_still_being_made(
     leaves: bool, brokers: Minibroker, monkeypatch: pytest.MonkeyPatch
@@ -207,10 +235,12 @@ def test_a_stop_ends_connections_that_are_still_being_made(
     monkeypatch.setattr(UpstreamConnection, "_connect", hang)
     monkeypatch.setattr(UpstreamConnection, "close", closed)
     with running_proxy(brokers.bootstrap_servers) as proxy:
-        client = Connection(parse_address(proxy.bootstrap_servers), 5.0)
-        client.send_frame(encode_request(m.ApiVersionsRequest(), 0, 1, "app"))
+        client = socket.create_connection(parse_address(proxy.bootstrap_servers))
+        frame = encode_request(m.ApiVersionsRequest(), 0, 1, "app")
+        client.sendall(len(frame).to_bytes(4, "big") + frame)
         begun.wait()
         (connecting,) = proxy._connecting
+        send_reset_on_close(client)  # what a client has sent that only closes is still served
         if leaves:
             client.close()
             gone.wait()

@@ -16,6 +16,7 @@ from echoing import CRASH, ECHO, FETCH, PRODUCE, REFUSE, SILENT, FakeBroker, Ref
 
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.spare_buffers import LARGEST_SPARE_BYTES, SpareBuffers
+from minibroker.server.connection import send_reset_on_close
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 
@@ -306,6 +307,8 @@ def test_an_answer_for_a_client_that_left_is_dropped_and_gives_its_memory_back(
         assert bench.edge.memory.used == held  # the handler of Produce still looks at the frame
         gone: list[bool] = []
         bench.broker.infos[0].on_gone = lambda: gone.append(bench.broker.infos[0].gone)
+        if api_key == PRODUCE:  # else what it has sent is still served
+            send_reset_on_close(client.writer.get_extra_info("socket"))
         await client.close()
         await bench.until(lambda: not bench.edge.connections)
         assert gone == [True]  # what waits for something else may end
@@ -314,6 +317,33 @@ def test_an_answer_for_a_client_that_left_is_dropped_and_gives_its_memory_back(
         assert bench.edge.memory.used == 0
         assert bench.broker.infos[0].release is None
         assert [key for key, _ in bench.broker.served] == [api_key]
+
+    run(story)
+
+
+def test_what_came_before_a_client_sends_nothing_more_is_answered(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE, b"p") + frame(ECHO, b"a") + frame(ECHO, b"b") + b"\0\0\0\x20half")
+        client.writer.write_eof()
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        assert await (await bench.client()).echo(b"x") == b"x"  # by now the loop has seen the end
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+        assert [await client.answer() for _ in range(3)] == [b"f", b"a", b"b"]
+        assert await client.at_end()
+
+    run(story)
+
+
+def test_what_came_before_a_client_left_is_served(run: Run) -> None:
+    """More than is served in one turn: a producer with acks=0 waits for no answer."""
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(SILENT) * 100)
+        await client.close()
+        await bench.until(lambda: not bench.edge.connections and bool(bench.broker.served))
+        assert len(bench.broker.served) == 100
 
     run(story)
 
