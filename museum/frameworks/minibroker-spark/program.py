@@ -1,4 +1,7 @@
 import os
+import time
+
+from pyspark.errors import StreamingQueryException
 
 from minibroker_pipeline.session import open_session
 from minibroker_pipeline.topic_sink import exactly_once
@@ -15,4 +18,9 @@ writer = exactly_once(
     copies, os.environ["OUTPUT_TOPIC"], bootstrap=bootstrap, sink=os.environ["GROUP"], transactionTimeoutMs=120_000
 )
 writer = writer.option("checkpointLocation", os.environ["STATE_DIR"] + "/checkpoint")
-writer.trigger(processingTime="200 milliseconds").start().awaitTermination()
+while True:  # a batch that failed is tried again when the query is started again
+    try:
+        writer.trigger(processingTime="200 milliseconds").start().awaitTermination()
+    except StreamingQueryException as error:
+        print(error, flush=True)
+        time.sleep(1)
