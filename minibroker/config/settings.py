@@ -165,8 +165,7 @@ class Settings:
 
     def _defaults(self) -> dict[str, Value]:
         if self._topic_defaults is None:
-            values = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
-            self._topic_defaults = values
+            self._topic_defaults = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
         return self._topic_defaults
 
     def _topic_default(self, key: ConfigKey) -> Value:
@@ -254,7 +253,7 @@ class Settings:
         self, key: ConfigKey, own: str | None, source: ConfigSource, defaults: tuple[ConfigSynonym, ...]
     ) -> ConfigEntry:
         """The row of a resource that has its `own` text for a key (None: it has none), else the first of `defaults`."""
-        synonyms = defaults if own is None else (ConfigSynonym(key.name, own, source), *defaults)
+        synonyms = defaults if own is None else (ConfigSynonym(key.name, key.format(key.parse(own)), source), *defaults)
         return ConfigEntry(
             key.name,
             synonyms[0].value if synonyms else key.format(key.default),

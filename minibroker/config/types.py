@@ -90,7 +90,7 @@ class ConfigKey(NamedTuple):
             raise ConfigError(f"Invalid value null for configuration {self.name}: entry must be non null")
         value = self._typed(text.strip())
         self._check(value)
-        reason = None if self.refusal is None else self.refusal(text)
+        reason = None if self.refusal is None else self.refusal(text.strip())
         if reason is not None:
             raise self._invalid(value, reason)
         return value
@@ -121,7 +121,8 @@ class ConfigKey(NamedTuple):
             except ValueError:
                 raise self._invalid(text, "Not a number of type DOUBLE") from None
         if kind is ConfigType.LIST:
-            return tuple(item.strip() for item in text.split(",")) if text else ()
+            items = tuple(item.strip() for item in text.split(",")) if text else ()
+            return tuple(dict.fromkeys(items)) if self.scope is Scope.TOPIC else items
         return text
 
     def _check(self, value: Value) -> None:

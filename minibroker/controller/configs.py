@@ -237,10 +237,8 @@ def _incremented(
         elif operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
             key = _key(resource.resource_type, config.name)
             if key is None or key.type is not ConfigType.LIST:
-                name = AlterConfigOpType(operation).name
-                raise ApiError(
-                    ErrorCode.INVALID_CONFIG, f"Can't {name} to key {config.name} because its type is not LIST."
-                )
+                what = f"{AlterConfigOpType(operation).name} to key {config.name}"
+                raise ApiError(ErrorCode.INVALID_CONFIG, f"Can't {what} because its type is not LIST.")
             wanted[config.name] = _list_changed(key, wanted, config.value, AlterConfigOpType(operation))
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
@@ -255,10 +253,11 @@ def _list_changed(key: ConfigKey, current: Mapping[str, str], value: str, operat
     """The list after an operation on the current text, or on the key's default: settings of the start do not count."""
     text = current[key.name] if key.name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
+    values = [] if set(value) == {","} else value.rstrip(",").split(",")  # as Java's split does
     if operation is AlterConfigOpType.APPEND:
         there = set(items)
-        return ",".join([*items, *(item for item in dict.fromkeys(value.split(",")) if item not in there)])
-    removed = Counter(value.split(","))
+        return ",".join([*items, *(item for item in dict.fromkeys(values) if item not in there)])
+    removed = Counter(values)
     kept = []
     for item in items:
         if removed[item]:

@@ -19,6 +19,8 @@ from minibroker_protocol.fields import NO_ID
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NAMED_TWICE = "Duplicate topic name."
+_METADATA_LOG = "__cluster_metadata"
+_Created = m.CreateTopicsResponse.CreatableTopicResult
 _NOT_HOSTED = "This server does not host this topic-partition."
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
@@ -85,24 +87,25 @@ class TopicControl:
 
     def creating(self, request: m.CreateTopicsRequest) -> Steps[m.CreateTopicsResponse]:
         """Each topic is a change by itself."""
-        # A duplicate name is answered once (ControllerApis.createTopics).
+        # What ControllerApis.createTopics refuses is answered last: the metadata log, and a duplicate name, once.
         counts = Counter(topic.name for topic in request.topics)
+        refused = {name: _NAMED_TWICE for name, count in counts.items() if count > 1}
+        if _METADATA_LOG in counts:
+            refused.setdefault(_METADATA_LOG, f"Creation of internal topic {_METADATA_LOG} is prohibited.")
         results = []
         excess = yield from self._excess(request)
-        for topic in {topic.name: topic for topic in request.topics}.values():
+        # Topics of one request do not collide with each other (ReplicationControlManager.validateNewTopicNames).
+        named = yield from in_steps((t.name, (t, self._state.collides_with(t.name))) for t in request.topics)
+        for topic, other in sorted(dict(named).values(), key=lambda one: one[0].name in refused):
             yield None
             try:
-                if counts[topic.name] > 1:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
+                if topic.name in refused:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, refused[topic.name])
                 if excess is not None:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, excess)
-                results.append((yield from self._create_topic(topic, validate_only=request.validate_only)))
+                results.append((yield from self._create_topic(topic, other, validate_only=request.validate_only)))
             except ApiError as error:
-                results.append(
-                    m.CreateTopicsResponse.CreatableTopicResult(
-                        name=topic.name, error_code=error.code, error_message=error.message
-                    )
-                )
+                results.append(_Created(name=topic.name, error_code=error.code, error_message=error.message))
         return m.CreateTopicsResponse(topics=results)
 
     def _excess(self, request: m.CreateTopicsRequest) -> Steps[str | None]:
@@ -125,13 +128,12 @@ class TopicControl:
         return self._state.settings.get_int("num.partitions") if count == -1 else max(0, count)
 
     def _create_topic(
-        self, topic: m.CreateTopicsRequest.CreatableTopic, *, validate_only: bool
-    ) -> Steps[m.CreateTopicsResponse.CreatableTopicResult]:
+        self, topic: m.CreateTopicsRequest.CreatableTopic, other: str | None, *, validate_only: bool
+    ) -> Steps[_Created]:
         check_topic_name(topic.name)
         image = self._state.image
         if topic.name in image.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        other = self._state.collides_with(topic.name)
         if other is not None:
             message = f"Topic '{topic.name}' collides with existing topic: {other}"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -143,7 +145,7 @@ class TopicControl:
             topic_id = self._state.new_topic_id()  # Kafka answers with one that it gives to nothing
         else:
             topic_id = (yield from self._state.add_topic(topic.name, assignment, overrides)).topic_id
-        return m.CreateTopicsResponse.CreatableTopicResult(
+        return _Created(
             name=topic.name,
             topic_id=topic_id,
             error_code=ErrorCode.NONE,
@@ -155,9 +157,9 @@ class TopicControl:
     def _described(self, overrides: Mapping[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
         return [
             m.CreateTopicsResponse.CreatableTopicConfigs(
-                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source
+                name=c.name, value=overrides.get(c.name, c.value), read_only=c.read_only, config_source=c.source
             )
-            for c in self._state.settings.describe_topic(overrides)
+            for c in sorted(self._state.settings.describe_topic(overrides))
         ]
 
     def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> Steps[list[tuple[int, ...]]]:

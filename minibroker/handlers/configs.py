@@ -161,13 +161,13 @@ def list_resources(ctx: RequestContext, request: m.ListConfigResourcesRequest) -
         return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     nodes = [str(node) for node in image.brokers]
+
+    def configured(kind: ConfigResourceType) -> list[str]:
+        return sorted(name for other, name in image.resource_configs if other == kind)
+
     names = {
-        ConfigResourceType.GROUP: sorted(
-            name for kind, name in image.resource_configs if kind == ConfigResourceType.GROUP
-        ),
-        ConfigResourceType.CLIENT_METRICS: sorted(
-            name for kind, name in image.resource_configs if kind == ConfigResourceType.CLIENT_METRICS
-        ),
+        ConfigResourceType.GROUP: configured(ConfigResourceType.GROUP),
+        ConfigResourceType.CLIENT_METRICS: configured(ConfigResourceType.CLIENT_METRICS),
         ConfigResourceType.BROKER_LOGGER: nodes,
         ConfigResourceType.BROKER: nodes,
         ConfigResourceType.TOPIC: list(image.topics),

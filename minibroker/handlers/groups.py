@@ -60,6 +60,8 @@ def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer:
 
     def join() -> Deferred[JoinGroupResponse]:
         check_group_id(request.group_id)
+        if ctx.api_version == 0:  # which has no rebalance timeout
+            request.rebalance_timeout_ms = request.session_timeout_ms
         config = ctx.broker.coordinators.groups.config()
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             raise ApiError(

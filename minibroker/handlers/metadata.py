@@ -267,7 +267,7 @@ def describe_topic_partitions(ctx: RequestContext, request: DescribeTopicPartiti
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
         if first_partition < 0 or (request.topics and first_topic not in names):
             return _refused_whole(request, ErrorCode.INVALID_REQUEST)
-    if "" in names and not first_topic:
+    if "" in names and request.cursor is None:
         return _refused_whole(request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.4.0, which fails there
     names = [name for name in names if name >= first_topic]
     page = _Page(ctx, request.response_partition_limit, first_topic, first_partition)

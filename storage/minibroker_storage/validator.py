@@ -480,6 +480,8 @@ def _rebuild(payload: bytes, header: BatchHeader, target: int, walk: Walk, confi
         header.base_timestamp, records = renumbered(payload, header, pace)
     except NegativeTimestamp as exc:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
+    if header.producer_id >= 0 and header.producer_epoch == -1:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Invalid negative producer epoch")  # MemoryRecordsBuilder
     header.attributes = header.attributes & TRANSACTIONAL_MASK | target
     header.max_timestamp = walk.max_timestamp
     data = assemble(header, compress(target, records, _level(target, config), pace))

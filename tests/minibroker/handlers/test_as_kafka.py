@@ -208,6 +208,9 @@ def test_an_empty_name_fails_the_whole_page(cluster: MemoryCluster) -> None:
     cursor = kind.Cursor(topic_name="t", partition_index=1)
     answer = ask(cluster, kind(topics=topics, response_partition_limit=1, cursor=cursor), 0)
     assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [("t", 0, 1)]
+    cursor = kind.Cursor(topic_name="", partition_index=0)
+    answer = ask(cluster, kind(topics=topics, response_partition_limit=9, cursor=cursor), 0)
+    assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [("", 17, 0), ("t", 0, 2)]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(2, "t"), (2, "no"), (2, ""), (4, "1"), (4, "77"), (8, "77"), (99, "x")])
@@ -543,3 +546,72 @@ def test_what_a_client_calls_itself(cluster: MemoryCluster, version: int, name: 
     """From version 3 on (KIP-511)."""
     asked = m.ApiVersionsRequest(client_software_name=name, client_software_version=said)
     assert ask(cluster, asked, version).error_code == code
+
+
+def created(cluster: MemoryCluster, *names: str, configs: dict[str, str] | None = None) -> list[Any]:
+    kind = m.CreateTopicsRequest
+    rows = [kind.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+    topics = [
+        kind.CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=rows)
+        for name in names
+    ]
+    return list(ask(cluster, kind(topics=topics, timeout_ms=1000), 7).topics)
+
+
+def test_topics_of_one_request_do_not_collide_and_what_is_no_request_comes_last() -> None:
+    cluster = MemoryCluster()
+    answers = created(cluster, "__cluster_metadata", "a", "b.c", "b_c", "a")
+    assert [(one.name, one.error_code) for one in answers] == [
+        ("b.c", 0), ("b_c", 0), ("__cluster_metadata", INVALID), ("a", INVALID),
+    ]  # fmt: skip
+    assert [one.error_code for one in created(cluster, "b_c", "d", "d")] == [36, INVALID]
+    cluster.stop()
+
+
+def test_a_new_topic_shows_its_configs_as_they_were_given_and_by_name() -> None:
+    cluster = MemoryCluster()
+    given = {"retention.ms": " 77 ", "cleanup.policy": "compact,compact", "min.cleanable.dirty.ratio": "1e-3"}
+    (answer,) = created(cluster, "c", configs=given)
+    assert given.items() <= {one.name: one.value for one in answer.configs}.items()
+    assert [one.name for one in answer.configs] == sorted(one.name for one in answer.configs)
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name="c", configuration_keys=list(given)
+    )
+    request = m.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    shown = {one.name: one for one in ask(cluster, request, 4).results[0].configs}
+    for name, value in {
+        "retention.ms": "77",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.001",
+    }.items():
+        assert (shown[name].value, shown[name].synonyms[0].value) == (value, value)
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("version", "members"), [(0, 1), (1, 0), (9, 0)])
+def test_only_the_first_version_of_a_join_has_the_session_timeout_for_its_rebalances(
+    cluster: MemoryCluster, version: int, members: int
+) -> None:
+    """Minus one is a time that is over: who joined is gone before it can ask for its assignment."""
+    group = f"late{version}"
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = m.JoinGroupRequest(
+        group_id=group, session_timeout_ms=6000, rebalance_timeout_ms=-1, member_id="", protocol_type="consumer",
+        protocols=[protocol],
+    )  # fmt: skip
+    answer = ask(cluster, request, version)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        request.member_id = answer.member_id
+        answer = ask(cluster, request, version)
+    assert (answer.error_code, answer.generation_id) == (0, 1)
+    (found,) = ask(cluster, m.DescribeGroupsRequest(groups=[group]), 5).groups
+    assert len(found.members) == members
+
+
+def test_records_that_are_written_anew_need_an_epoch_if_they_have_a_producer() -> None:
+    cluster = MemoryCluster()
+    created(cluster, "g", configs={"compression.type": "gzip"})
+    odd = build_batch([Record(key=None, value=b"v", timestamp=5)], producer_id=5, producer_epoch=-1, base_sequence=0)
+    assert produce(cluster, ("g", 0, odd)) == [("g", 0, UNKNOWN, -1, 0)]
+    assert produce(cluster, ("g", 0, batch(1))) == [("g", 0, 0, 0, 0)]
+    cluster.stop()

@@ -319,6 +319,9 @@ class Compared(str):
     def split(self, *separator: Any) -> list[str]:  # type: ignore[override]
         return [Compared(item) for item in super().split(*separator)]
 
+    def rstrip(self, *letters: Any) -> Compared:
+        return Compared(super().rstrip(*letters))
+
     def __eq__(self, other: object) -> bool:
         Compared.times += 1
         return super().__eq__(other)
@@ -343,6 +346,9 @@ def test_changes_of_a_list_are_those_of_kafka() -> None:
     assert _list_changed(key, current, "c,b,c,d", AlterConfigOpType.APPEND) == "a,b,a,c,d"
     assert _list_changed(key, current, "a,c", AlterConfigOpType.SUBTRACT) == "b,a"
     assert _list_changed(key, current, "a,a,a", AlterConfigOpType.SUBTRACT) == "b"
+    assert _list_changed(key, current, "c,,", AlterConfigOpType.APPEND) == "a,b,a,c"
+    assert _list_changed(key, current, ",,", AlterConfigOpType.APPEND) == "a,b,a"
+    assert _list_changed(key, current, "", AlterConfigOpType.APPEND) == "a,b,a,"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Join:
             group_instance_id=request.group_instance_id,
             client_id=client.client_id,
             client_host=client.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=protocols_of(request),
@@ -140,7 +140,7 @@ class Join:
             api_version=client.api_version,
             answer=answer,
         )
-        group.update(member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer)
+        group.update(member, protocols_of(request), request.rebalance_timeout_ms, request.session_timeout_ms, answer)
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be computing an assignment for the old id.
             return self._rebalance.prepare(group, f"static member {instance} came back while assignments were awaited")
@@ -208,7 +208,7 @@ class Join:
             # A leader that rejoins always gets a rebalance: it may have seen new partitions, of which subscriptions say
             # nothing.
             group.update(
-                member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer
+                member, protocols_of(request), request.rebalance_timeout_ms, request.session_timeout_ms, answer
             )
             what = "leader" if leads else "member"
             return self._rebalance.maybe_prepare(group, f"{what} {member_id} rejoins; {_reason(request)}")
@@ -229,11 +229,6 @@ def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answ
         members=[],
     )
     return CoordinatorResult(None, (group_metadata(group.group_id, value),), pending=(GroupCreated(answer),))
-
-
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """The rebalance timeout; version 0 has none and uses the session timeout."""
-    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
 
 
 def _reason(request: JoinGroupRequest) -> str:
