@@ -264,7 +264,7 @@ def _is_unknown(entry: _Entry, producer_id: int) -> bool:
 class _Verification:
     """What the transaction coordinator is to be asked about the transactional batches of a request (KIP-890).
 
-    producers: ids of the producers of the batches.
+    producers: ids and epochs of the producers of the batches.
     epoch: that of the last one.
     unverified: partitions without an open transaction of this epoch.
     stale: refusals of an older epoch; only the coordinator knows whether it is that of a transaction that has timed
@@ -274,7 +274,7 @@ class _Verification:
     __slots__ = ("epoch", "producers", "stale", "unverified")
 
     def __init__(self) -> None:
-        self.producers: set[int] = set()
+        self.producers: set[tuple[int, int]] = set()
         self.epoch = -1
         self.unverified: list[_Entry] = []
         self.stale: list[tuple[_Entry, ApiError]] = []
@@ -285,12 +285,11 @@ class _Verification:
             mixed = ApiError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id"
             )
-            for entry in entries:
-                if not _is_out(entry):
-                    entry.error, entry.partition = mixed, None
+            for entry in entries:  # also those that are not there: it is an exception in Kafka
+                entry.error, entry.partition = mixed, None
             return
         assert request.transactional_id is not None
-        (producer_id,) = self.producers
+        ((producer_id, _),) = self.producers
         if self.unverified:
             codes = await ctx.broker.coordinators.verifier.verify(
                 request.transactional_id,
@@ -342,10 +341,10 @@ def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Ve
         assert entry.records is not None
         producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
         verification.epoch = epoch
-        if _is_out(entry):
+        if _is_out(entry) or producer_id < 0:
             continue
-        verification.producers.add(producer_id)
-        if entry.error is not None or entry.partition is None or producer_id < 0:
+        verification.producers.add((producer_id, epoch))
+        if entry.error is not None or entry.partition is None:
             continue
         if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
             continue

@@ -320,7 +320,7 @@ def test_of_the_batches_for_one_partition_the_last_is_written() -> None:
 
 
 def test_batches_of_two_producers_in_a_transaction() -> None:
-    """A partition that is not there is told first, and its producer does not count."""
+    """A partition that is not there is told, and its producer does not count; of several producers none is told."""
     cluster = MemoryCluster(topics={"t": 2})
     ask(cluster, m.FindCoordinatorRequest(key="x", key_type=1), 3)
 
@@ -330,6 +330,18 @@ def test_batches_of_two_producers_in_a_transaction() -> None:
     assert produce(cluster, *two, transactional_id="x") == [("t", 0, mixed, -1, -1), ("t", 1, mixed, -1, -1)]
     missing = ("t", 7, first), ("u", 0, second)
     assert produce(cluster, *missing, transactional_id="x") == [("t", 7, 3, -1, -1), ("u", 0, 3, -1, -1)]
+    all_mixed = [("t", 0, mixed, -1, -1), ("t", 1, mixed, -1, -1), ("u", 0, mixed, -1, -1)]
+    assert produce(cluster, *two, ("u", 0, first), transactional_id="x") == all_mixed
+    later = build_batch(
+        [Record(key=None, value=b"v", timestamp=5)],
+        producer_id=1,
+        producer_epoch=1,
+        base_sequence=0,
+        transactional=True,
+    )
+    assert produce(cluster, two[0], ("t", 1, later), transactional_id="x")[1][2] == mixed
+    nobody = build_batch([Record(key=None, value=b"v", timestamp=5)], transactional=True)
+    assert produce(cluster, two[0], ("t", 1, nobody), transactional_id="x")[1] == ("t", 1, 0, 0, 0)
     cluster.stop()
 
 
