@@ -253,11 +253,11 @@ def _list_changed(key: ConfigKey, current: Mapping[str, str], value: str, operat
     """The list after an operation on the current text, or on the key's default: settings of the start do not count."""
     text = current[key.name] if key.name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
-    values = [] if set(value) == {","} else value.rstrip(",").split(",")  # as Java's split does
+    operands = [] if set(value) == {","} else value.rstrip(",").split(",")  # as Java's split does
     if operation is AlterConfigOpType.APPEND:
         there = set(items)
-        return ",".join([*items, *(item for item in dict.fromkeys(values) if item not in there)])
-    removed = Counter(values)
+        return ",".join([*items, *(item for item in dict.fromkeys(operands) if item not in there)])
+    removed = Counter(operands)
     kept = []
     for item in items:
         if removed[item]:
