@@ -96,7 +96,7 @@ class TopicControl:
         excess = yield from self._excess(request)
         # Topics of one request do not collide with each other (ReplicationControlManager.validateNewTopicNames).
         named = yield from in_steps((t.name, (t, self._state.collides_with(t.name))) for t in request.topics)
-        for topic, other in sorted(dict(named).values(), key=lambda one: one[0].name in refused):
+        for topic, other in sorted(dict(named).values(), key=lambda pair: pair[0].name in refused):
             yield None
             try:
                 if topic.name in refused:
