@@ -33,7 +33,7 @@ def say(*lines: str, to: IO[str] | None = None, flush: bool = False) -> None:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    r"""`value` as JSON that a terminal may be given: what `printable` escapes is escaped as in JSON (``\u009b``), other
+    r"""`value` as JSON that is safe on a terminal: what `printable` escapes is a JSON escape here (``\u009b``), other
     letters stay."""
     import json
 

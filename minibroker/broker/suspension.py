@@ -71,7 +71,7 @@ class Suspension:
         return _Executor(self, executor)
 
     def transport(self, transport: Transport, node_id: int) -> Transport:
-        """The end of `node_id`; what it sends to itself is stopped where it arrives."""
+        """The transport of broker `node_id`. What it sends to itself is held where it arrives."""
         return _Transport(self, transport, node_id)
 
     def node(self, node: Receiver) -> Receiver:

@@ -67,9 +67,9 @@ class BrokerOperations:
         self._closing: dict[int, Deferred[None]] = {}
 
     def stop_broker(self, node_id: int) -> Deferred[None]:
-        """As SIGTERM: its leaders move to other replicas, then it closes its logs. Without a controller no leader
-        moves, as Kafka's after a timeout. A paused broker is resumed first, so that it gets the signal.
-        Resolved once its files are closed; the other brokers keep serving."""
+        """As SIGTERM: its leaders move to other replicas, then it closes its logs. Without a controller its leaders
+        stay where they are: Kafka too gives up moving them after a timeout. A paused broker is resumed first, so that
+        it gets the signal. Resolved once its files are closed; the other brokers keep serving."""
         broker = self._brokers.get(node_id)
         self._brokers.resume(node_id)
         if self._home.has_controller:

@@ -66,7 +66,7 @@ class Stage(Protocol):
         """Never resolved, for this request and all later ones of its client, until the rule goes."""
 
     def postpone(self, tapped: TappedRequest, within_ms: float) -> None:
-        """Serve it after the next request of its connection, or alone once the time is up."""
+        """Serve the request after the next one of its connection, or alone once the time is up."""
 
     def later(self, ms: float, tapped: TappedRequest) -> None:
         """Apply it; the answer is discarded."""
@@ -93,7 +93,7 @@ class Action:
 
     @abstractmethod
     async def run(self, tapped: TappedRequest, stage: Stage) -> Answered:
-        """Serve the request this way. Raises CloseConnection for a connection that ends here."""
+        """Serve the request as this action does. Raises CloseConnection to end the connection instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,18 +217,19 @@ class FaultEngine:
         return removed
 
     def clear(self) -> None:
-        """Take all rules away."""
+        """Remove all rules."""
         for number in list(self.rules):
             self.remove(number)
 
     def wait(self, number: int, times: int, timeout_ms: float) -> Deferred[bool]:
-        """Whether a rule has acted `times` times before the time, of the real clock, was up."""
+        """Whether a rule has acted `times` times before the timeout, which is real time."""
         return with_timeout(self.timers, self.get(number).when_fired(times), timeout_ms)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def serve(self, tapped: TappedRequest) -> tuple[Deferred[Any], SetRule | None]:
-        """Serve by the rule that fits, else as without any: the response or, of a rule, its frames; and the rule."""
+        """Serve by the first rule that fires, else as if there were no faults. Returns what is sent, which is a
+        response or a rule's frames, and the rule."""
         connection = id(tapped.context.connection)
         if self._postponed and connection in self._postponed:
             first, timer, over = self._postponed.pop(connection)
@@ -318,7 +319,8 @@ async def _swapped(first: TappedRequest, second: TappedRequest) -> Frames:
 
 
 def _late(tapped: TappedRequest) -> Deferred[None]:
-    """To be resolved once a request is over that is applied after its turn, perhaps when its client has left."""
+    """A Deferred to resolve once the request is over. It is applied after its turn, perhaps when its client has
+    left."""
     over: Deferred[None] = Deferred()
     if tapped.context.connection.on_late is not None:
         tapped.context.connection.on_late(over)

@@ -113,7 +113,8 @@ def _walk(struct: Struct, facts: Facts, topic_name: TopicName) -> None:
 
 def _add_producer(struct: Struct, facts: Facts) -> None:
     producer_id = _value_of(struct, "producerId")
-    # A transactional id of no text is one that the request's version does not have: nor has it the producer beside it.
+    # An empty transactional id stands for a field that the request's version does not have; then the producer id is not
+    # set either.
     if producer_id is not None and producer_id >= 0 and _value_of(struct, "transactionalId") != "":
         epoch = _value_of(struct, "producerEpoch")
         facts.producers.append(ProducerFact(producer_id, -1 if epoch is None else epoch))

@@ -211,7 +211,7 @@ async def hang_transaction(
 
 
 class _DiskFault(ApiError):
-    """Why a log refuses writes: a fault, not its disk."""
+    """The error of a log that refuses writes because of a fault, not because of its disk."""
 
 
 def fail_disk(
@@ -274,7 +274,7 @@ def failed_disks(cluster: Cluster) -> list[int]:
 
 
 def _one_partition(cluster: Cluster, topic: str | None, partition: int | None, broker: int | None) -> Partition | None:
-    """None: it is about the whole disk of a broker."""
+    """The partition that the arguments name; None when they mean the whole disk of a broker."""
     if (topic is None) != (partition is None) or (topic is not None and broker is not None):
         raise FaultError("a topic and a partition are needed, or a broker")
     return None if topic is None or partition is None else leading_partition(cluster, topic, partition)

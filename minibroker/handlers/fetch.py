@@ -44,7 +44,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
 
 
 def _name_and_open(ctx: RequestContext, request: FetchRequest, fetch: Fetch, named: Sequence[Named]) -> Answer:
-    """The same for many partitions: in slices."""
+    """Name the targets of a long request in slices, then open and read."""
     targets: dict[PartitionKey, FetchTarget] = {}
     forgotten: list[PartitionKey] = []
 

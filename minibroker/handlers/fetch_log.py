@@ -203,8 +203,8 @@ def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
 
 
 def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> Deferred[None]:
-    """Done when enough bytes can be read, `max_wait_ms` has passed (DelayedFetch), or the client is gone: the time is
-    its choice, so requests of clients that left would add up."""
+    """Done when enough bytes can be read, when `max_wait_ms` has passed (DelayedFetch), or when the client is gone. The
+    client chooses that time, so requests of clients that left would otherwise pile up."""
     if ctx.connection.gone:  # while its request was decoded, or read the logs
         return resolved(None)
     enough: Deferred[None] = Deferred()

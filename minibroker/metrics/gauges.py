@@ -129,7 +129,8 @@ def _log(broker: Broker, partition: Partition, labels: dict[str, str], counted: 
 
 
 def _controller(cluster: Cluster, broker: Broker) -> Iterator[Sample]:
-    """As a node that is broker and controller has it: every broker shows the active controller's."""
+    """The controller's gauges. Every broker shows those of the active controller, as a Kafka node with both roles
+    does."""
     image = cluster.image
     partitions = [partition for topic in image.topics.values() for partition in topic.partitions]
     active = cluster.has_controller and image.controller_id == broker.node_id

@@ -196,7 +196,7 @@ def _of_topics(what: str) -> Bean:
 
 
 def _incoming(request: ProduceRequest) -> dict[tuple[Any, int], tuple[int, int]]:
-    """Bytes and messages of each partition: the handler may write into the batches, but not into these."""
+    """Bytes and messages of each partition, counted in a copy: the handler may write into the batches meanwhile."""
     counts = {}
     for topic in request.topic_data:
         for partition in topic.partition_data:

@@ -426,9 +426,12 @@ class Partition:
         end = self.log_end_offset
         follower.broker_epoch = broker_epoch
         follower.fetch(offset, end, self.replication.tick)
+        # In this order, as in Kafka: a follower that is about to join counts (the maximal ISR), so that the high
+        # watermark does not pass it.
         self._expand_in_sync(in_sync)
         if self._log is not None:
             self._advance_high_watermark(self._log)
+        # The low watermark, for which DeleteRecords waits, is the smallest of these.
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
             for watcher in tuple(self._watchers):
@@ -539,7 +542,7 @@ class Partition:
             log.append_as_follower(records, self.leader_epoch, now_ms=self._clock.now_ms())
             if self._flush is not None and self._flush.active:
                 self._flush.appended(base_offset)
-        # A new leader's own high watermark may lag behind what its predecessor told us.
+        # A new leader's high watermark may be lower than the one its predecessor told us.
         if high_watermark > log.high_watermark:
             log.update_high_watermark(high_watermark)
         log.advance_log_start(min(log_start_offset, log.log_end_offset))

@@ -14,7 +14,7 @@ log = get_logger("minibroker.broker")
 
 
 class RefusedAppends:
-    """Those of one broker.
+    """The log lines of one broker.
 
     log_dir: its data directory, which lines about the disk name.
     """

@@ -171,7 +171,7 @@ class Semantics:
         return best
 
     def _never_acting(self, transaction_version: int) -> list[str]:
-        """Rows of `timed_out_codes` that no request of a client comes to, each with the reason."""
+        """Rows of `timed_out_codes` that apply to no request of a client, each with the reason."""
         chosen = {
             id(self._timed_out_row(api_key, version, ending))
             for api_key, highest in CLIENT_VERSIONS.items()
@@ -185,7 +185,7 @@ class Semantics:
         ]
 
     def problems(self, transaction_version: int) -> list[str]:
-        """Why this combination cannot hold, one line each; empty when it can."""
+        """The reasons why these fields contradict each other, one line each; empty when they do not."""
         problems = self._never_acting(transaction_version)
         if self.timed_out_codes and self.timeout_keeps_last_epoch != "always" and transaction_version < 2:
             problems.append(

@@ -109,7 +109,7 @@ class _Checked:
                 self._checks += [partial(self._items, rule, field) for field in fields]
 
     def check(self) -> Answer:
-        """The rest of the checks, and what follows them."""
+        """Make the checks that remain, then pass on what is left of the request."""
         if self._checks:
             return self._checks.pop(0)()
         for right in self._also:
@@ -186,7 +186,7 @@ def _shaped(shapes: Sequence[Refused], ctx: RequestContext, request: Any, answer
 
 
 def _joined(answer: Response, others: Sequence[Response]) -> Response:
-    """The lists of all answers in one."""
+    """Joins the lists of all answers into one answer."""
     for other in others:
         for field in answer.__fields__:
             more = getattr(other, field.name, None)

@@ -51,7 +51,8 @@ class Link(Protocol):
     """One link of the chain."""
 
     def around(self, api: Api, onward: Handler) -> Handler:
-        """The handler of `api` from this link on: `onward` itself, or one that calls it or answers in its place."""
+        """The handler of `api` from this link on: `onward` itself, or a function that calls `onward` or answers in its
+        place."""
 
 
 class Chain:

@@ -58,7 +58,7 @@ class RequestContext:
     noted: dict[int, int] | None = None
     #: the decoded request; None for one from another broker
     request: Request | None = None
-    #: elements of lists that there is still room for in this turn of the loop
+    #: how many more elements of lists may be processed in this turn of the loop
     room: int = STEPS_AT_ONCE
     #: the request took more than one turn of the loop, so its answer is long too
     long: bool = False
@@ -90,15 +90,15 @@ class RequestContext:
         return len(self.frame) + self.released
 
     def release_frame(self) -> None:
-        """The bytes of the request are not needed any more, although its answer comes later: others get their memory
-        (Kafka's RequestChannel.Request.releaseBuffer)."""
+        """Release the bytes of the request before its answer is there, so that other requests get their memory (Kafka's
+        RequestChannel.Request.releaseBuffer)."""
         frame, self.frame = self.frame, b""
         self.released += len(frame)
         if self.connection.release is not None:
             self.connection.release(frame)
 
     def begin_turn(self) -> None:
-        """The request goes on in a turn of its own."""
+        """The request goes on in a new turn of the loop, with room for as many elements as at first."""
         self.room = STEPS_AT_ONCE
 
     def takes_long(self) -> None:

@@ -79,7 +79,8 @@ class RequestRight(NamedTuple):
         return self._named(request) if self.names is None else self.names(request)
 
     def holds(self, ctx: RequestContext, request: Request, fields: Sequence[str] = ()) -> bool:
-        """Whether the client has the right to all, and they are few; notes nothing."""
+        """True when the client has the right to all names, and there are few enough to check at once. No refusal is
+        noted."""
         names = self.names_in(request)
         return len(names) <= AT_A_TIME and all(self._may(ctx, name) for name in names)
 
@@ -134,7 +135,8 @@ class ItemRight(NamedTuple):
         return items
 
     def holds(self, ctx: RequestContext, request: Request, fields: Sequence[str]) -> bool:
-        """Whether the client has the right to every item of these lists, and they are short; notes nothing."""
+        """True when the client has the right to every item of these lists, and they are short enough to check at once.
+        No refusal is noted."""
         for field in fields:
             items = self.items(ctx, request, field)
             if len(items) > AT_A_TIME:

@@ -23,7 +23,7 @@ _NONCE = re.compile(r"(?:^|,)r=([^,]+)")
 
 
 class AuthenticationFailed(Exception):
-    """Wrong name, password or token; the text is sent to the client.
+    """The name, password or token is wrong. The text is sent to the client.
 
     reason: for the log and the trace only; a client must not learn whether a user exists.
     """

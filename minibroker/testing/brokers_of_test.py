@@ -60,7 +60,7 @@ class BrokersOfTest:
         self.changed()
 
     def lend(self, broker: EmbeddedBroker) -> None:
-        """A fixture of the plugin gives the test this broker."""
+        """Add a broker that a fixture of the plugin gives the test."""
         self._lent.append(broker)
         self.changed()
 
@@ -95,7 +95,7 @@ class BrokersOfTest:
         return exchanges + [(servers, kept) for servers, kept in (*self._stopped, *own) if kept]
 
     def changed(self) -> None:
-        """There are brokers of the test, or none any more."""
+        """Start or pause the watch: the test has brokers now, or has none any more."""
         if self._watch is None:
             return
         if self in _tests and (self._lent or RUNNING):
@@ -104,7 +104,7 @@ class BrokersOfTest:
             self._watch.pause()
 
     def stopping(self, broker: EmbeddedBroker) -> None:
-        """Keep what it recorded."""
+        """Keep the exchanges of a broker that is about to stop."""
         self._stopped.append((broker.bootstrap_servers, self._own(broker)))
 
     def _own(self, broker: EmbeddedBroker) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def started(broker: EmbeddedBroker) -> None:
 
 
 def stopping(broker: EmbeddedBroker) -> None:
-    """It is about to stop, or has not started."""
+    """To be called when a broker is about to stop, or has failed to start."""
     if broker in RUNNING:
         RUNNING.remove(broker)
         for test in _tests:
@@ -137,7 +137,7 @@ def stopping(broker: EmbeddedBroker) -> None:
 
 
 def pooled(broker: EmbeddedBroker) -> None:
-    """It belongs to a fixture of the plugin, which lends it."""
+    """To be called when a fixture of the plugin keeps the broker, to lend it to tests."""
     RUNNING.remove(broker)
     for test in _tests:
         test.changed()

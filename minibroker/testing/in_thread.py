@@ -89,7 +89,7 @@ class ServiceThread:
 
 
 class ThreadRunner(ServiceThread):
-    """The same for a cluster of our own."""
+    """Runs minibroker's own cluster, where `ServiceThread` may also run a proxy."""
 
     def __init__(self, options: Options) -> None:
         self.service = Service(options)

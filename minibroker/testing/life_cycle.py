@@ -25,7 +25,7 @@ class Runner(Protocol):
         """Holds the bootstrap servers once it serves."""
 
     def stop(self) -> Future[None]:
-        """Done once nothing of it is left but threads that are about to end; `join` waits for those."""
+        """Done once everything is released; threads may still be about to end, and `join` waits for those."""
 
     def join(self) -> None: ...
 

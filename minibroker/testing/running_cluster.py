@@ -25,8 +25,8 @@ DEFAULT_TIMEOUT = 30.0
 
 
 class RunningCluster:
-    """Every method may be called from any thread but the broker's own, and returns once it is done. Those that `State`
-    has too do the same here.
+    """Every method may be called from any thread but the broker's own, and returns once it is done. Methods that have
+    the same name as one of `State` do the same.
 
     A node id may be left out where there is one broker. Raises ApiError with Kafka's code for what a controller
     refuses, FaultError for a node id that is missing, and TimeoutError when a move takes longer than `timeout` seconds

@@ -38,7 +38,7 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
 
 
 def _is_secret(struct: Struct, field: Field) -> bool:
-    """Whether the field is secret in this struct: a setting's value is if the setting is."""
+    """Whether the field is secret in this struct. The value of a setting is secret if the setting is."""
     if field.secret is True:
         return True
     name = str(getattr(struct, str(field.secret)) or "")

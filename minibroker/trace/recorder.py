@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from minibroker.requests.dispatch import Answered
     from minibroker.requests.tapped_request import TappedRequest
 
-# A larger response is converted at once, instead of keeping the object until it is read.
+# A larger response is converted at once. The object of a smaller one is kept until it is read.
 _KEPT_BYTES = 64 * 1024
 
 Listener = Callable[["Recorded"], None]

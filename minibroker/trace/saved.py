@@ -1,4 +1,4 @@
-"""Exchanges that `minibroker trace --json`, `judge`, `museum` and `simulate` have written, row JSON object a line."""
+"""Exchanges that `minibroker trace --json`, `judge`, `museum` and `simulate` have written, one JSON object a line."""
 
 from __future__ import annotations
 

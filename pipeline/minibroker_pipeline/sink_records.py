@@ -105,7 +105,7 @@ def _headers(row: list[dict[str, Any]] | None) -> bytes:
 def blocks(rows: Any, most_bytes: int, first: int | None = None) -> Iterator[Any]:
     """Cut rows into blocks of at most `most_bytes`, but of at least one row.
 
-    first: at most so many in the first.
+    first: the most rows of the first block; None for no such limit.
     """
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("key", "value", "headers"):

@@ -109,6 +109,7 @@ class OffsetIndex(_Index):
         if not (rises(relative) and rises(positions)):
             raise IndexCorrupt(f"{self.path}: offsets or positions do not rise")
         self._arrays = (relative, positions)
+        # 0: `save` then cuts the preallocated zeros off and writes all entries again.
         self.written = len(relative) if len(data) == len(relative) * OFFSET_ENTRY.size else 0
 
 
@@ -156,6 +157,7 @@ class TimeIndex(_Index):
         if not (rises(timestamps) and all(map(operator.le, relative, relative[1:]))):
             raise IndexCorrupt(f"{self.path}: timestamps or offsets fall")
         self._arrays = (timestamps, relative)
+        # 0: as in OffsetIndex.decode.
         self.written = count if len(data) == len(content) else 0
 
 

@@ -304,6 +304,7 @@ class ProducerStateManager:
         entry.batches.append(BatchMetadata(last_sequence, last.last_offset, last.offset_delta, last.timestamp))
 
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        # Forgotten, an open transaction would no longer hold back the last stable offset.
         if entry.current_txn_first_offset != NO_OFFSET:
             return False
         # By the batch's time, as in Kafka, which a restart can read from the log; an arrival it could not.

@@ -66,6 +66,7 @@ def _oldest(
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else None
         end = log.log_end_offset if following is None else following
+        # Another empty one would take its place, round after round.
         empty_last = following is None and not segment.size
         if empty_last or end > log.high_watermark or not lets_go(segment, following):
             break

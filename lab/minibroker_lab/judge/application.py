@@ -219,8 +219,9 @@ def repeated_offsets(wire: Wire) -> Iterator[Finding]:
 def mixed_offsets(wire: Wire) -> Iterator[Finding]:
     """`offsets-mixed`: a member commits offsets plainly after a transaction committed some of the same group and
     partition, as a rebalance listener does that commits positions. Before the first transaction a commit is where to
-    begin; one without a member may be a tool's. Each partition of a group once. No promise is broken by itself: inputs
-    without an output may be skipped so, and what is lost or doubled breaks `lineage-lost` or `lineage-duplicate`.
+    begin; one without a member may be a tool's. Each partition of a group once. This alone breaks no promise, as a
+    member may skip inputs without an output in this way. Records that are lost or doubled break `lineage-lost` or
+    `lineage-duplicate`.
     """
     transactional: dict[tuple[str, str, int], OffsetRow] = {}
     seen: set[tuple[str, str, int]] = set()

@@ -156,7 +156,7 @@ def as_trace(outcome: SeedResult) -> Trace:
 
 
 def verdict(outcome: SeedResult) -> list[str]:
-    """Holes of Kafka that were met, and promises that were broken, line by line."""
+    """Lines of text: the known holes of Kafka that this seed ran into, and the promises it broke."""
     lines = []
     for name, findings in outcome.explained.items():
         hole = next(hole for hole in HOLES if hole.name == name)
