@@ -75,7 +75,8 @@ class _Places:
         self._closed = False
 
     def take(self, *, owner: bool) -> threading.Event | None:
-        """A place, which is set when the stream must end; None when there is none."""
+        """Take one of the places for streams: an event that is set when the stream must end. None when all places are
+        taken."""
         place = threading.Event()
         with self._lock:
             if len(self._open) >= self._most:

@@ -223,8 +223,8 @@ class _Root:
         return self._small.offsets.get(name, {})
 
     def _take(self, about_file: check_finding.Finding, place: tuple[str, int] | None = None) -> None:
-        """A finding of the files as one of the rules: at the partition that it is about, else at the directory. What
-        opening settles is nothing to tell of a directory that was not closed."""
+        """A finding of the files as one of the rules: at the partition that it is about, else at the directory. Notices
+        about a directory that was not closed are left out, because opening it settles them."""
         if about_file.severity == NOTICE and about_file.rule != check_finding.CHECKPOINT and not self._small.clean:
             return
         place = place or partition_of(about_file.path.partition("/")[0]) or ("", NONE)

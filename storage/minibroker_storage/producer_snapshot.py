@@ -81,7 +81,8 @@ def encode_remembered(entries: Iterable[ProducerEntry], snapshot: bytes) -> byte
 
 
 def decode_remembered(data: bytes, snapshot: bytes, entries: list[ProducerEntry]) -> bool:
-    """Complete `entries`, decoded from `snapshot`, with its side file; False when that is broken or another's."""
+    """Complete `entries`, decoded from `snapshot`, with its side file; False when the file is broken or belongs to
+    another snapshot."""
     if len(data) < _SIDE_HEAD.size:
         return False
     version, crc, snapshot_crc, count = _SIDE_HEAD.unpack_from(data)

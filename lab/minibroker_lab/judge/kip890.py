@@ -45,7 +45,8 @@ def late_scripts(exchanges: Sequence[Exchange]) -> list[Script]:
         if late is None or behind is None:
             continue
         begun = f"the next transaction has sent {behind['api']}"
-        # How many Produce requests the records of a transaction are is chance: what is counted may not depend on it.
+        # The records of a transaction come in a varying number of Produce requests, so nothing may depend on that
+        # number.
         meanwhile = {"until": behind["api"], "since_held": True}
         if late["api"] == behind["api"]:
             begun = "its own transaction has ended"

@@ -160,8 +160,9 @@ class BatchHeader:
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """The header at `pos`. The batch's end need not be in the buffer; its checksum is not checked.
 
-    A message of magic 0 or 1 is one record at its offset. With a codec that is the last of those in it, whose number is
-    known to `whole_header`. Raises CorruptBatch for fewer bytes than a header or an impossible length.
+    A message of magic 0 or 1 is one record at its offset. If it is compressed, the offset is that of the last message
+    in it; how many there are is known to `whole_header`. Raises CorruptBatch for fewer bytes than a header or an
+    impossible length.
     """
     try:
         header = BatchHeader(*HEADER.unpack_from(buf, pos))
