@@ -5,13 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,7 +21,7 @@ from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker.control import live_page
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.control.live_state import GONE_KEPT
-from minibroker.kernel import http_limits
+from minibroker.kernel.http_limits import MAX_CONNECTIONS
 from minibroker.trace.saved import read
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
@@ -212,8 +211,7 @@ def test_so_many_pages_at_once() -> None:
                 pass
 
 
-def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits.LimitedServer, "max_connections", MOST_STREAMS + 4)
+def test_visitors_do_not_keep_out_the_owner_of_the_token() -> None:
     with Minibroker(ephemeral=True, page=True) as running, ExitStack() as open_pages:
         token = f"Bearer {urlsplit(running.page_url).fragment.removeprefix('token=')}"
         first, *others = [open_pages.enter_context(got(running, "/page/events")) for _ in range(MOST_STREAMS)]
@@ -226,7 +224,7 @@ def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.Mon
         assert [next(events(other)) for other in others] == [("begin", {})] * len(others)
         # Connections that show no token do not end it either.
         host, port = urlsplit(running.page_url).hostname, urlsplit(running.page_url).port
-        for _ in range(MOST_STREAMS + 4):
+        for _ in range(MAX_CONNECTIONS):
             open_pages.enter_context(socket.create_connection((host, port), 20))
         assert all(ends(other) for other in others)
         told = events(own)
@@ -236,17 +234,16 @@ def test_visitors_do_not_keep_out_the_owner_of_the_token(monkeypatch: pytest.Mon
 
 
 def test_owners_of_the_token_make_no_room_for_each_other() -> None:
-    places = live_page._Places(2)
-    owners = [places.take(owner=True), places.take(owner=True)]
-    assert None not in owners
-    assert places.take(owner=True) is None
-    assert places.take(owner=False) is None
-    places.close()
-    assert all(place is not None and place.is_set() for place in owners)
-    places.give_back(cast("threading.Event", owners[0]))
-    late = places.take(owner=False)
-    assert late is not None
-    assert late.is_set()
+    with Minibroker(ephemeral=True, page=True) as running:
+        token = f"Bearer {urlsplit(running.page_url).fragment.removeprefix('token=')}"
+        with ExitStack() as open_pages:
+            owners = [
+                open_pages.enter_context(got(running, "/page/events", Authorization=token)) for _ in range(MOST_STREAMS)
+            ]
+            for headers in ({"Authorization": token}, {}):
+                with got(running, "/page/events", **headers) as response:
+                    assert response.status == 503
+            assert [next(events(owner)) for owner in owners] == [("begin", {})] * MOST_STREAMS
 
 
 def test_a_page_that_is_far_behind_begins_again() -> None:
@@ -293,11 +290,10 @@ def test_its_address_has_the_token(process: bool) -> None:
             assert response.status == 200
 
 
-def test_what_came_too_fast_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream rests after its work; of what ends meanwhile the recorder keeps the last ones."""
-    monkeypatch.setattr(live_page, "_LOOK_SECONDS", 0.5)
+def test_what_came_too_fast_is_said() -> None:
+    """A stream rests after its work; of what ends meanwhile the recorder keeps the last one here."""
     with Minibroker(ephemeral=True, page=True) as running, got(running, "/page/events") as response:
-        running.control.record(10)
+        running.control.record(1)
         told = events(response)
         with TransactionalClient(running.bootstrap_servers) as client:
             client.init_producer_id("first", 60_000, transaction_version=2)

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,17 +31,20 @@ async def connect(edge: Edge, port: int) -> tuple[asyncio.StreamReader, asyncio.
     return streams
 
 
-async def test_the_newest_connection_is_closed_and_the_others_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handles, "_REFILL_SECONDS", 3600)
+async def test_the_newest_connection_is_closed_and_the_others_stay(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
+    later: list[Callable[[], None]] = []
+    clock: Any = SimpleNamespace(
+        is_closed=loop.is_closed,
+        call_soon_threadsafe=loop.call_soon_threadsafe,
+        call_later=lambda _, refill: later.append(refill),
+    )
     (listener,) = listen_all("127.0.0.1", [0])
     port = listener.getsockname()[1]
     edge = Edge(loop, Limits())
     await edge.listen(listener, lambda frame, info: None)
     disk = OsDisk(str(tmp_path))
-    exhaustion = Exhaustion(loop, edge, [disk])
+    exhaustion = Exhaustion(clock, edge, [disk])
     streams = [await connect(edge, port) for _ in range(3)]
     assert disk.exhausted is not None
     for _ in range(3):  # one connection for a burst of calls
@@ -48,7 +54,7 @@ async def test_the_newest_connection_is_closed_and_the_others_stay(
         assert await asyncio.wait_for(streams[2][0].read(), 60) == b""
     await asyncio.sleep(0)
     assert len(edge.connections) == 2
-    exhaustion._refill()
+    later.pop()()
     disk.exhausted()
     assert await asyncio.wait_for(streams[1][0].read(), 60) == b""
     assert len(edge.connections) == 1

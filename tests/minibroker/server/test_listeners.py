@@ -174,12 +174,19 @@ async def test_ports_that_no_broker_took_are_given_back() -> None:
 
 async def test_a_port_that_another_keeps_is_given_up() -> None:
     later: list[tuple[float, Any, tuple[Any, ...]]] = []
-    loop = SimpleNamespace(call_later=lambda seconds, call, *values: later.append((seconds, call, values)))
-    (listener,) = listen_all("127.0.0.1", [0])
-    edge = SimpleNamespace(loop=loop, unlisten=lambda _: None)
-    ports = BrokerPorts(edge, "127.0.0.1", 8, {1: listener})  # type: ignore[arg-type]
-    taken = ports._listeners.pop(1)
-    ports._let_go(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
+    loop = SimpleNamespace(
+        call_later=lambda seconds, call, *values: later.append((seconds, call, values)),
+        create_task=asyncio.get_running_loop().create_task,
+    )
+    (taken,) = listen_all("127.0.0.1", [0])
+
+    async def listen(*_: Any) -> None: ...
+
+    edge = SimpleNamespace(loop=loop, listen=listen, unlisten=lambda _: None)  # which keeps the port
+    ports = BrokerPorts(edge, "127.0.0.1", 8, {1: taken})  # type: ignore[arg-type]
+    ports.started(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
+    await ports.opened()
+    ports.stopped(1)
     tries, waited = 0, 0.0
     while later and tries < 1000:
         seconds, call, values = later.pop()
