@@ -75,7 +75,7 @@ class Loop:
 
     def run(self) -> None:
         deadline = time.monotonic() + 60
-        size = {"position": 2 * IN_ONE, "one_id_twice": 1}.get(self.mistake, IN_ONE)
+        size = {"position": 2 * IN_ONE, "listener_commits": 2 * IN_ONE, "one_id_twice": 1}.get(self.mistake, IN_ONE)
         while time.monotonic() < deadline and (self.batch or not self.ended):
             message = self.consumer.poll(0.2)
             error = None if message is None else message.error()
