@@ -82,13 +82,7 @@ def _described() -> Any:
 
 def connect(arguments: argparse.Namespace) -> Any:
     """An `HttpCaller` as the options say. Raises FaultError."""
-    if arguments.token_file:
-        try:
-            token = read_token(arguments.token_file)
-        except OSError as error:
-            raise FaultError(f"cannot read the token from {arguments.token_file}: {error.strerror}") from None
-    else:
-        token = os.environ.get(TOKEN_VARIABLE, "")
+    token = read_token(arguments.token_file)
     if not token:
         raise FaultError(
             f"no token: `minibroker serve --control {arguments.control}` says one; "
@@ -97,9 +91,22 @@ def connect(arguments: argparse.Namespace) -> Any:
     return HttpCaller(arguments.control, token)
 
 
-def read_token(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read().strip()
+def read_token(path: str | None) -> str:
+    """The control API's token: of the file, else of the environment, where there may be none. Raises FaultError."""
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if path is not None:
+        try:
+            with open(path, encoding="latin-1") as file:
+                token = file.read().strip()
+        except OSError as error:
+            raise FaultError(f"cannot read the control API's token from {path}: {error.strerror}") from None
+        if not token:
+            raise FaultError(f"{path} holds no token")
+    if not all("!" <= character <= "~" for character in token):  # it goes into a header of HTTP
+        raise FaultError(
+            f"{path or TOKEN_VARIABLE} holds no token: it has other characters than those of ASCII, or a space"
+        )
+    return token
 
 
 def parse_value(text: str) -> tuple[str, Any]:

@@ -6,7 +6,7 @@ import http.client
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
@@ -24,17 +24,21 @@ class HttpCaller:
     """Commands of a broker that was started with ``--control``. address: ``HOST:PORT`` or a URL of these."""
 
     def __init__(self, address: str, token: str) -> None:
-        parts = urlsplit(address if "//" in address else f"//{address}")
-        if parts.scheme not in ("", "http") or not parts.hostname or not parts.port:
+        try:
+            parts = urlsplit(address if "//" in address else f"//{address}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if not host or not port or parts.scheme not in ("", "http"):
             raise FaultError(f"the control address is HOST:PORT, not {address!r}")
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = host, port
         self._token = token
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """The result of one command. Raises FaultError, ApiError as the broker does, ControlError for the rest."""
         waiting = arguments.get("timeout_ms", 0)
         timeout = _SLACK_SECONDS + (waiting / 1000 if isinstance(waiting, (int, float)) else 0)
-        return self._ask("POST", f"/v1/{name.replace('.', '/')}", json.dumps(dict(arguments)), timeout)
+        return self._ask("POST", f"/v1/{quote(name.replace('.', '/'))}", json.dumps(dict(arguments)), timeout)
 
     def description(self) -> Any:
         """The OpenAPI description of the commands."""

@@ -17,6 +17,7 @@ from minibroker.exit_codes import EXIT_FAILED, EXIT_USAGE
 from minibroker.kernel import logs
 from minibroker.kernel.addresses import Address
 from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
 from minibroker.output import say
@@ -53,17 +54,14 @@ def control_address(arguments: argparse.Namespace) -> Address | None:
 
 def control_token(path: str | None) -> str | None:
     """The control API's token: of the file, else of the environment; None for a new one. Raises ConfigError."""
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
+    if path is None and not os.environ.get(TOKEN_VARIABLE):
+        return None
     from minibroker.control.command import read_token
 
     try:
-        token = read_token(path)
-    except OSError as error:
-        raise ConfigError(f"cannot read the control API's token from {path}: {error.strerror}") from None
-    if not token:
-        raise ConfigError(f"{path} holds no token")
-    return token
+        return read_token(path)
+    except FaultError as error:
+        raise ConfigError(str(error)) from None
 
 
 def say_control(service: Any) -> None:

@@ -89,6 +89,23 @@ def test_without_a_command_all_are_listed_with_their_parameters() -> None:
         (("clock.advance",), {TOKEN_VARIABLE: "from-a-file"}, 2, "needs ms, seconds, minutes, hours or days"),
         (("clock.advance", "5"), {TOKEN_VARIABLE: "from-a-file"}, 2, "NAME=VALUE"),
         (("state.kill_broker", "broker=7"), {TOKEN_VARIABLE: "from-a-file"}, 1, "broker 7 is not running"),
+        (
+            ("clock get",),
+            {TOKEN_VARIABLE: "from-a-file"},
+            2,
+            "there is no command 'clock%20get', did you mean clock.get?",
+        ),
+        (("clöck.get?a=1\n",), {TOKEN_VARIABLE: "from-a-file"}, 2, "there is no command 'cl%C3%B6ck.get%3Fa%3D1%0A'"),
+        (
+            ("clock.get", "--control", "127.0.0.1:x"),
+            {TOKEN_VARIABLE: "t"},
+            2,
+            "address is HOST:PORT, not '127.0.0.1:x'",
+        ),
+        (("clock.get", "--control", "127.0.0.1:70000"), {TOKEN_VARIABLE: "t"}, 2, "address is HOST:PORT, not"),
+        (("clock.get", "--control", "http://[::1"), {TOKEN_VARIABLE: "t"}, 2, "address is HOST:PORT, not"),
+        (("clock.get",), {TOKEN_VARIABLE: "two lines\n"}, 2, f"{TOKEN_VARIABLE} holds no token: it has other"),
+        (("clock.get", "--token-file", "none"), {}, 2, "cannot read the control API's token from none: No such file"),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(
@@ -99,6 +116,24 @@ def test_what_goes_wrong_is_said_in_one_line(
     assert reason in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xc5\xff\n", "holds no token: it has other characters"),
+        (b"a\nb", "it has other"),
+        (b" \n", "holds no token\n"),
+    ],
+)
+def test_a_file_without_a_token_is_said_by_both_sides(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(content)
+    for words in (("control", "clock.get", "--token-file"), ("serve", "--port", "0", "--control-token-file")):
+        result = command(*words, str(tmp_path / "token"))
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"minibroker: {tmp_path / 'token'} holds")
+        assert said in result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 def test_a_token_of_its_own_is_said_once_on_stderr(tmp_path: Path) -> None:
