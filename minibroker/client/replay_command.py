@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _exchanges(path: str, stack: contextlib.ExitStack) -> Iterator[dict[str, Any]]:
-    file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))  # noqa: SIM115  (the stack closes it)
+    file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8", errors="replace"))  # noqa: SIM115  (the stack closes it)
     for number, line in enumerate(file, start=1):
         exchange = exchange_of(line, number)
         if exchange.get("request_frame", "") == "":

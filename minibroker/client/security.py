@@ -61,7 +61,10 @@ def read_properties(path: str) -> dict[str, str]:
     Raises OSError, ValueError.
     """
     properties: dict[str, str] = {}
-    lines = iter(Path(path).read_text(encoding="utf-8").splitlines())
+    try:
+        lines = iter(Path(path).read_text(encoding="utf-8").splitlines())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
     for number, line in enumerate(lines, 1):
         text = line.strip()
         while text.endswith("\\"):

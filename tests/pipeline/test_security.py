@@ -280,5 +280,8 @@ def test_files_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     file.write_text("nonsense\n")
     assert main(["audit", "--bootstrap", "127.0.0.1:1", "--command-config", str(file)]) == 2
     assert "line 1: expected KEY=VALUE" in capsys.readouterr().err
+    file.write_bytes(b"sasl.password=caf\xe9\n")
+    assert main(["audit", "--bootstrap", "127.0.0.1:1", "--command-config", str(file)]) == 2
+    assert f"{file}: 'utf-8' codec can't decode byte 0xe9" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--command-config", str(file)]) == 2
     assert "goes with --bootstrap" in capsys.readouterr().err
