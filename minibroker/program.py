@@ -33,7 +33,7 @@ TRACEBACK_VARIABLE = "MINIBROKER_TRACEBACK"
 SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, n))
 _STDOUT, _STDERR = 1, 2
 # `timeout` sends its signal to the process and to its group, npm and make pass on what the terminal has sent already.
-_SAME_SECONDS = 1.0
+SAME_SECONDS = 1.0
 _AGAIN_SECONDS = 0.01
 
 
@@ -89,7 +89,7 @@ class _Signals:
             self._signal, self._since = number, time.monotonic()
             if not self._postponed:
                 self._raise()
-        elif time.monotonic() - self._since > _SAME_SECONDS:
+        elif time.monotonic() - self._since > SAME_SECONDS:
             os._exit(128 + number)
 
     def _raise(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks for an orderly stop, the second ends the process at once."""
+"""SIGTERM and SIGINT: the first asks for an orderly stop, one more than a second later ends the process at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from minibroker.exit_codes import EXIT_SIGNALLED
-from minibroker.program import say_interrupted
+from minibroker.program import SAME_SECONDS, say_interrupted
 
 # SIGBREAK is what Windows sends for Ctrl+Break, and the only one another process can send there.
 _NUMBERS = tuple(int(getattr(signal, n)) for n in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, n))
@@ -36,7 +37,7 @@ class StopSignals:
         self._stop = stop
         self._loop_handlers = loop_handlers
         self._exit_now = exit_now
-        self._stopping = False
+        self._since: float | None = None
         self.begun = True
         self._before: dict[int, Any] = {}
 
@@ -56,16 +57,15 @@ class StopSignals:
         self._before = {}
 
     def _python_handler(self, number: int, frame: Any) -> None:
-        if self._stopping:
-            self._exit_now(EXIT_SIGNALLED + number)
-        self._loop.call_soon_threadsafe(self._signalled, number)
+        if self._since is None:
+            self._loop.call_soon_threadsafe(self._signalled, number)
+        else:  # the loop may be stuck
+            self._signalled(number)
 
     def _signalled(self, number: int) -> None:
-        if self._stopping:
-            self._exit_now(EXIT_SIGNALLED + number)
-            return
-        if not self.begun:
+        if self.begun and self._since is None:
+            self._since = time.monotonic()
+            self._stop()
+        elif self._since is None or time.monotonic() - self._since > SAME_SECONDS:
             say_interrupted(number)
             self._exit_now(EXIT_SIGNALLED + number)
-        self._stopping = True
-        self._stop()

@@ -19,6 +19,7 @@ from minibroker import __version__
 from minibroker.cli import Command, commands, main
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.extras import install
+from minibroker.program import SAME_SECONDS
 from minibroker.server.signals import StopSignals
 from minibroker_protocol.records.native import IS_NATIVE
 
@@ -172,7 +173,9 @@ def test_asking_for_the_version_loads_next_to_nothing() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="sends itself a signal")
 @pytest.mark.parametrize("loop_handlers", [True, False])
 @pytest.mark.parametrize("uvloop", [True, False])
-def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool) -> None:
+def test_signals_reach_the_loop_by_either_way(
+    loop_handlers: bool, uvloop: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = signal.getsignal(signal.SIGTERM)
     exits: list[int] = []
     loop = new_event_loop(uvloop=uvloop)
@@ -184,11 +187,14 @@ def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool)
         loop.call_later(0.01, os.kill, os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), 60)
         assert exits == []
-        os.kill(os.getpid(), signal.SIGINT)
+        since = loop.time()
         async with asyncio.timeout(60):
-            while not exits:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            while not exits:
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(0.1)
+        assert loop.time() - since > SAME_SECONDS - 0.2
         assert exits[0] == 128 + signal.SIGINT
+        assert capfd.readouterr().err.startswith("minibroker: interrupted\n")
         signals.remove()
 
     try:
