@@ -224,7 +224,7 @@ async def test_a_stdin_that_cannot_be_read_has_closed(monkeypatch: pytest.Monkey
 
 
 def test_a_signal_that_comes_twice_at_once_is_one(served: list[Served], tmp_path: Path) -> None:
-    """As npm and make pass on what the terminal has sent already. The client never takes its answers: the orderly stop is
+    """As npm and make pass on what the terminal has sent. The client never takes its answers: the orderly stop is
     not over when the second comes."""
     broker = Served(*ANY_PORT, "--topic", "t:1", tmp=tmp_path)
     served.append(broker)
