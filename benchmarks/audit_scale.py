@@ -17,6 +17,7 @@ import resource
 import struct
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,14 @@ def make(
     transactions: int,
     uneven: bool,
     partitions: int = PARTITIONS,
+    batch_bytes: int = BATCH_BYTES,
 ) -> None:
     """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data, with
     `transactions` each commits after so many batches on a partition, with `uneven` records have 0.4 to 1.6 times their
     size, and keys of 1 to 20 bytes and a header."""
     from minibroker_protocol.records import Record, build_batch
 
-    count = 10 if producers > 10_000 else max(1, BATCH_BYTES // (record_bytes + 12))
+    count = 10 if producers > 10_000 else max(1, batch_bytes // (record_bytes + 12))
     payload = os.urandom(record_bytes - 10)
     records = [Record(i, TIMESTAMP, b"k%08d" % i, payload) for i in range(count)]
     if uneven:
@@ -131,6 +133,45 @@ def family_figures() -> tuple[float, int]:
     return sum(ticks.get(process, 0.0) for process in family), memory
 
 
+class Tasks:
+    """Of a session with `settings`: how long its tasks took (Linux: and how large a Python worker was meanwhile)."""
+
+    def __init__(self, directory: str) -> None:
+        self.settings = [
+            "spark.eventLog.enabled=true",
+            f"spark.eventLog.dir=file://{directory}",
+            "spark.eventLog.compress=false",
+            "spark.eventLog.rolling.enabled=false",
+        ]
+        self.largest_mb = 0
+        self._directory = Path(directory)
+        self._seen = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._end.wait(0.5):
+            self.largest_mb = max(self.largest_mb, family_figures()[1])
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def since_last(self) -> dict[str, list[float]]:
+        """Stage -> [tasks, seconds of the longest, of all], of the stages since the last call with the longest task."""
+        time.sleep(2)  # Spark writes the events in a thread of its own
+        lines = next(self._directory.iterdir()).read_text().splitlines()
+        fresh, self._seen = lines[self._seen :], len(lines)
+        self.largest_mb, stages = 0, dict[int, list[float]]()
+        for event in map(json.loads, (line for line in fresh if '"SparkListenerTaskEnd"' in line)):
+            stage = stages.setdefault(event["Stage ID"], [0, 0.0, 0.0])
+            took = (event["Task Info"]["Finish Time"] - event["Task Info"]["Launch Time"]) / 1000
+            stage[:] = stage[0] + 1, max(stage[1], took), round(stage[2] + took, 3)
+        longest = sorted(stages.items(), key=lambda one: -one[1][1])[:6]
+        return {str(number): figures for number, figures in sorted(longest)}
+
+
 def forget(path: Path) -> None:
     """Drops the files below a directory from the page cache."""
     for file in path.rglob("*.log"):
@@ -159,7 +200,9 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, 
     from minibroker_pipeline.plan import Plan
     from minibroker_pipeline.session import open_session
 
-    settings = ["spark.driver.memory=2g"]
+    events = tempfile.TemporaryDirectory()
+    tasks = Tasks(events.name)
+    settings = ["spark.driver.memory=2g", *tasks.settings]
     if not master.startswith("local"):
         settings += ["spark.executor.memory=768m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
     spark, java = open_session(master, settings)
@@ -191,12 +234,15 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, 
                 "mb_per_s": round(plan.bytes / 1e6 / seconds),
                 "mb_per_cpu_s": round(plan.bytes / 1e6 / cpu),
                 "load": round(os.getloadavg()[0], 1),
-                "worker_mb": family_figures()[1],
+                "worker_mb": tasks.largest_mb,
                 "driver_max_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
                 "java": java,
             }
+            row["stages"] = tasks.since_last()
             print(json.dumps(row), flush=True)
     spark.stop()
+    tasks.stop()
+    events.cleanup()
 
 
 def main() -> None:
@@ -208,6 +254,7 @@ def main() -> None:
     making.add_argument("--record-bytes", type=int, default=100)
     making.add_argument("--producers", type=int, default=200)
     making.add_argument("--partitions", type=int, default=PARTITIONS)
+    making.add_argument("--batch-bytes", type=int, default=BATCH_BYTES)
     making.add_argument("--hot", action="store_true")
     making.add_argument("--uneven", action="store_true", help="records of many sizes, with a header")
     making.add_argument(
@@ -232,6 +279,7 @@ def main() -> None:
             arguments.transactions,
             arguments.uneven,
             arguments.partitions,
+            arguments.batch_bytes,
         )
     else:
         common = arguments.depth, arguments.rounds, arguments.tables, arguments.cold

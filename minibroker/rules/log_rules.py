@@ -77,14 +77,19 @@ class LogState:
         self.expired = self.expired or bool(gone)
 
 
-def judge_log(rows: LogRows, *, as_of_ms: int | None = None, state: LogState | None = None) -> LogVerdict:
+def judge_log(
+    rows: LogRows, *, as_of_ms: int | None = None, state: LogState | None = None, until: int = r.EVERYTHING
+) -> LogVerdict:
     """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot.
 
     `state`: the state after the rows before these, which need not be here; it is brought up to date. The verdict then
-    has the findings of these rows and the transactions that they end, and all that are open."""
+    has the findings of these rows and the transactions that they end, and all that are open.
+
+    `until`: the log is judged up to this offset in this call and then in others, all of which have its spans and
+    faults. What these show, and what is open, is told with the last."""
     if state is not None and rows.starts:
         state.producers.clear()  # of deleted records
-    return _LogJudge(rows.from_start(), as_of_ms, state or LogState()).run()
+    return _LogJudge(rows.from_start(), as_of_ms, state or LogState()).run(until)
 
 
 class _LogJudge:
@@ -106,7 +111,7 @@ class _LogJudge:
         self._begins: list[tuple[int, int]] | None = None
         self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
 
-    def run(self) -> LogVerdict:
+    def run(self, until: int) -> LogVerdict:
         end = self._offsets()
         for fault in self._rows.faults:
             self._fault(fault, end)
@@ -115,6 +120,9 @@ class _LogJudge:
         events.extend((marker.offset, 1, marker) for marker in self._rows.markers)
         events.extend((snapshot.offset, 0, snapshot) for snapshot in self._rows.snapshots)
         events.sort(key=lambda event: event[:2])
+        if until < r.EVERYTHING:
+            self._findings.clear()
+            del events[bisect_left(events, (until,)) :]
         for _, _, event in events:
             if type(event) is r.Run:
                 self._run(event)
@@ -122,11 +130,12 @@ class _LogJudge:
                 self._marker(event)
             elif type(event) is r.Snapshot:
                 self._snapshot(event, end)
-        self._open_transactions(end)
         self._index_leftovers(end)
-        self._findings += judge_files(
-            self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
-        )
+        if until == r.EVERYTHING:
+            self._open_transactions(end)
+            self._findings += judge_files(
+                self._rows, end, epochs_fall=any(finding.rule == "leader-epoch" for finding in self._findings)
+            )
         facts = self._facts._replace(marked_ms=self._state.marked_ms)
         return LogVerdict(facts, end, self._findings, self._transactions, [*self._state.plain.values()])
 
@@ -169,19 +178,16 @@ class _LogJudge:
             if span.end_offset <= before:
                 falling.append((span, before))
             reached[span.file] = max(before, span.end_offset)
-        if not falling:
-            return
         by_offset = sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset))
         ends = [*accumulate((span.end_offset for span in by_offset), max)]
         for span, before in falling:
-            at = bisect_left(by_offset, span.first_offset, key=lambda s: s.first_offset)
-            twice = (at > 0 and ends[at - 1] > span.first_offset) or (
+            first = span.first_offset
+            at = bisect_left(by_offset, first, key=lambda s: s.first_offset)
+            twice = (at > 0 and ends[at - 1] > first) or (
                 at + 1 < len(by_offset) and by_offset[at + 1].first_offset < span.end_offset
             )
             if not twice:
-                self._hole(
-                    span, f"offset {span.first_offset} after {before - 1}", span.first_offset, span.end_offset - 1
-                )
+                self._hole(span, f"offset {first} after {before - 1}", first, span.end_offset - 1)
 
     def _compaction(self) -> None:
         """Finds where batches and records are missing. If compaction may have taken them, `cleaned_offset` becomes the
@@ -190,7 +196,7 @@ class _LogJudge:
         thinned = sum(span.thinned for span in spans)
         facts = self._facts
         self._compacted = facts.compacts or thinned > 0
-        if thinned and not facts.cleaned_offset:
+        if max((span.thinned_end for span in spans), default=0) > facts.cleaned_offset:
             facts = facts._replace(cleaned_offset=r.EVERYTHING)
         end = facts.first_offset
         for span in spans:
@@ -487,22 +493,19 @@ class _LogJudge:
 
     def _index_leftovers(self, end: int) -> None:
         for listed in self._aborted.values():
-            if listed.last_offset < self._facts.start_offset:
+            last = listed.last_offset
+            if last < self._facts.start_offset or self._not_read(last, last + 1):
                 continue
-            if self._not_read(listed.last_offset, listed.last_offset + 1):
-                continue
-            entry = f"{listed.first_offset}-{listed.last_offset} of producer {listed.producer_id}"
+            entry = f"{listed.first_offset}-{last} of producer {listed.producer_id}"
             reason = f"an entry says {entry} aborted; the log has no such marker"
-            mended = not self._facts.clean and listed.last_offset >= end
+            mended = not self._facts.clean and last >= end
             self._findings.append(finding_at("abort-index", listed, reason, severity=NOTICE if mended else None))
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def _snapshot(self, snapshot: r.Snapshot, end: int) -> None:
         facts = self._facts
-        if snapshot.offset < facts.first_offset:
-            return
-        if any(low < snapshot.offset for low, _ in self._unreadable):
+        if snapshot.offset < facts.first_offset or any(low < snapshot.offset for low, _ in self._unreadable):
             return
         if snapshot.offset > end:
             reason = f"taken at offset {snapshot.offset}, after the log's end {end}"

@@ -5,7 +5,6 @@ What is shuffled are runs, markers and transactions, never batches or records (u
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +29,17 @@ from minibroker.rules.txn_rules import (
     read_coordinators,
     unbroken,
 )
+from minibroker_pipeline.chunks import (
+    Chunk,
+    Extents,
+    by_piece,
+    chunks_of,
+    heads_in,
+    judge_chunks,
+    lefts_in,
+    number_of,
+    pieces_of,
+)
 from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.folder import Folder
@@ -37,6 +47,7 @@ from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import Deleted, beginnings, consumed, deleted, judge_key, lineage_rows
 from minibroker_pipeline.listing import PartitionLook, Spread
 from minibroker_pipeline.outcomes import outcomes_of
+from minibroker_pipeline.pieces import ROWS_OF_A_PIECE, borders_of
 from minibroker_pipeline.plan import Plan, read_parts, write_table
 from minibroker_pipeline.report import SHOWN, Audit, worst
 from minibroker_pipeline.statistics import Statistics
@@ -46,10 +57,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 TASKS_TO_A_SHUFFLE = 32
 """Reading tasks for each partition of what is shuffled."""
 FIGURES, LOG_ROWS = "figures", "rows of a log"
+"""Kinds of what was read: (Statistics, Extents) of a task, and (log, Chunk)."""
 DIRECTORIES_OF_A_TASK = 32
 """How many directories of partitions a task lists at least; on S3 each takes tens of milliseconds."""
-ROWS_TOGETHER = 65_536
-"""Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
 
 
 def spread_on(session: Callable[[], Any]) -> Spread:
@@ -90,8 +100,16 @@ class SpreadAudit:
 class SparkAudit:
     """One audit on a Spark session."""
 
-    def __init__(self, spark: Any, plan: Plan, progress: Progress = lambda *_: None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        plan: Plan,
+        progress: Progress = lambda *_: None,
+        *,
+        rows_of_a_piece: int = ROWS_OF_A_PIECE,
+    ) -> None:
         self._context = spark.sparkContext
+        self._most = rows_of_a_piece
         self._plan = plan
         self._progress = progress
         self._width = 1
@@ -126,13 +144,13 @@ class SparkAudit:
         )
         watch = _Watch(done, plan.bytes, self._progress)
         try:
-            figures = of_kind(read, FIGURES).treeReduce(Statistics.merge)
+            figures, extents = of_kind(read, FIGURES).treeReduce(_both_read)
         finally:
             watch.stop()
         figures.logs = len(plan.facts)
         self._moments = Moments(plan.facts, figures.newest_ms, APART_MS, figures.first_marker_ms)
         as_of = plan.as_of_ms if plan.as_of_ms is not None else max(figures.newest_ms.values(), default=0) or None
-        verdicts = self._judge_logs(read, as_of)
+        verdicts = self._judge_logs(read, extents, as_of)
         summed, ends, facts = verdicts.mapPartitions(_sum_up).treeReduce(_added)
         self._facts = sorted(facts)
         figures.merge(summed)
@@ -150,10 +168,18 @@ class SparkAudit:
             findings.append(self._context.parallelize(list(plan.findings), 1))
         return SpreadAudit(read, verdicts, transactions, self._context.union(findings), figures, as_of)
 
-    def _judge_logs(self, read: Any, as_of: int | None) -> Any:
+    def _judge_logs(self, read: Any, extents: Extents, as_of: int | None) -> Any:
+        borders = {log: offsets for log, chunks in extents.items() if (offsets := borders_of(chunks, self._most))}
         facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
-        rows = facts.union(of_kind(read, LOG_ROWS)).groupByKey(self._width)
-        return rows.map(partial(_judge_log, as_of_ms=as_of)).persist()
+        rows = facts.union(of_kind(read, LOG_ROWS)).flatMap(partial(by_piece, borders=borders))
+        numbers = {piece: number for number, piece in enumerate(pieces_of(borders))}
+        where = max(self._width, len(numbers)), partial(number_of, numbers)
+        grouped = rows.groupByKey(*where)
+        if borders:
+            heads = grouped.flatMap(partial(heads_in, borders=borders)).groupByKey(min(self._width, len(borders)))
+            lefts = heads.flatMap(partial(lefts_in, borders=borders, as_of_ms=as_of)).partitionBy(*where)
+            grouped = grouped.flatMapValues(iter).union(lefts).groupByKey(*where)
+        return grouped.map(partial(judge_chunks, as_of_ms=as_of)).persist()
 
     def _judge_producers(self, read: Any, verdicts: Any, transactions: Any, as_of: int | None) -> Any:
         plan = self._plan
@@ -270,6 +296,7 @@ def _count(figures: Statistics, plan: Plan, part: Part, read: FileRows) -> None:
 def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
     number, parts = task
     figures = Statistics()
+    extents: Extents = {}
     for part, read in read_parts(plan, number, parts):
         _count(figures, plan, part, read)
         own = []
@@ -285,10 +312,18 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
                 own.append(row)
             else:
                 yield type(row).__name__, row
-        for first in range(0, len(own), ROWS_TOGETHER):
-            yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
+        for chunk in chunks_of(own):
+            yield LOG_ROWS, (part.facts.log, chunk)
+            if chunk.first >= 0:
+                extents.setdefault(part.facts.log, []).append((chunk.first, chunk.size))
         done.add(part.size)
-    yield FIGURES, figures
+    yield FIGURES, (figures, extents)
+
+
+def _both_read(some: tuple[Statistics, Extents], more: tuple[Statistics, Extents]) -> tuple[Statistics, Extents]:
+    for log, chunks in more[1].items():
+        some[1].setdefault(log, []).extend(chunks)
+    return some[0].merge(more[0]), some[1]
 
 
 def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: Any, part: Part) -> Iterator[Any]:
@@ -304,16 +339,9 @@ def of_kind(read: Any, kind: str) -> Any:
     return read.filter(lambda pair: pair[0] == kind).map(lambda pair: pair[1])
 
 
-def runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
+def runs_of(pair: tuple[r.Log, Chunk]) -> list[r.Run]:
     """The runs among pickled rows of kind LOG_ROWS."""
-    return [row for row in pickle.loads(pair[1]) if isinstance(row, r.Run)]
-
-
-def _judge_log(pair: tuple[r.Log, Iterable[Any]], as_of_ms: int | None) -> LogVerdict:
-    pieces = list(pair[1])
-    facts = next(piece for piece in pieces if isinstance(piece, r.LogFacts))
-    rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
-    return judge_log(group_rows([facts], rows)[0], as_of_ms=as_of_ms)
+    return [row for row in pair[1].rows if isinstance(row, r.Run)]
 
 
 def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
@@ -388,8 +416,9 @@ def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[Summary]:
     ends = []
     facts = []
     for verdict in verdicts:
-        facts.append(verdict.facts)
-        ends.append(((verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset))
+        if verdict.end_offset >= 0:  # not a piece that others follow
+            facts.append(verdict.facts)
+            ends.append(((verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset))
         for txn in verdict.transactions:
             figures.add_transaction(txn)
     yield figures, _ends(ends), facts

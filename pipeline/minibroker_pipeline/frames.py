@@ -138,7 +138,7 @@ class AuditFrames:
         from pyspark.sql import functions as F
 
         which = list(_PLACE)
-        ends = self._frame(self._spread.verdicts.map(_end_of), _ENDS)
+        ends = self._frame(self._spread.verdicts.filter(_has_end).map(_end_of), _ENDS)
         sums = self._runs.groupBy(which).agg(
             *(F.sum(name).alias(name) for name in ("batches", "records", "bytes")),
             F.count_distinct(F.when(F.col("producer_id") >= 0, F.col("producer_id"))).alias("producers"),
@@ -161,7 +161,7 @@ class AuditFrames:
             .agg(
                 F.count_if(ended & (outcome == r.COMMIT)).alias("committed"),
                 F.count_if(ended & (outcome == r.ABORT)).alias("aborted"),
-                F.count_if(~ended).alias("open"),
+                F.count_if(~ended & (outcome != r.LOST)).alias("open"),
             )
         )
 
@@ -251,6 +251,11 @@ def _tuples(names: Sequence[str], rows: Iterable[Any]) -> Iterator[tuple[Any, ..
     for row in rows:
         for plain in [row] if isinstance(row, dict) else tables.plain_rows(row):
             yield tuple(plain.get(name) for name in names)
+
+
+def _has_end(verdict: LogVerdict) -> bool:
+    """Whether it is of a whole log, or the last piece of one."""
+    return verdict.end_offset >= 0
 
 
 def _end_of(verdict: LogVerdict) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from minibroker.output import json_text
 from minibroker.rules.catalogue import ERROR, RULES
-from minibroker.rules.rows import Finding
+from minibroker.rules.rows import ABORT, COMMIT, LOST, Finding
 from minibroker.trace.view import base_style
 from minibroker_pipeline.charts import bars, columns, stacked
 from minibroker_pipeline.remedies import BOOTSTRAP, remedies_of
@@ -227,7 +227,7 @@ def _over_time(figures: Statistics) -> tuple[list[str], dict[str, list[int]], li
     first, width = min(times), -(-(max(times) - min(times) + 1) // MOST_STEPS)
     steps = (max(times) - first) // width + 1
     names = {outcome for _, outcome in figures.transactions}
-    series = {name: [0] * steps for name in ("COMMIT", "ABORT", OPEN) if name in names}
+    series = {name: [0] * steps for name in (COMMIT, ABORT, LOST, OPEN) if name in names}
     for (at, name), count in figures.transactions.items():
         series[name][(at - first) // width] += count
     lag = [0] * steps

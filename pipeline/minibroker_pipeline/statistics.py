@@ -59,7 +59,7 @@ class Statistics:
         if txn.first_offset < 0:
             return  # a marker without data took no time
         at = max(txn.end_timestamp, 0) // self.bucket_ms
-        self.transactions[at, OPEN if txn.marker_offset < 0 else txn.outcome] += 1
+        self.transactions[at, txn.outcome or OPEN] += 1
         if txn.marker_offset < 0:
             return
         if txn.start_timestamp >= 0:

@@ -36,7 +36,7 @@ def test_the_notebook(spark: Any) -> None:
     """In the session of the other tests, as a second one takes half a minute to start."""
     pytest.importorskip("matplotlib").use("agg")
     names: dict[str, Any] = {}
-    session = dict(spark.sparkContext.getConf().getAll())
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
     try:
         for cell in cells:
@@ -44,9 +44,10 @@ def test_the_notebook(spark: Any) -> None:
                 exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
             assert SECONDS.sub("for N s", out.getvalue()) == SECONDS.sub("for N s", printed(cell))
     finally:
-        names["broker"].stop()
+        if "broker" in names:
+            names["broker"].stop()
         spark.sparkContext.setLogLevel("ERROR")
-        spark.conf.set("spark.sql.shuffle.partitions", session["spark.sql.shuffle.partitions"])
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
     drawn = bars(names["axes"])
     assert sorted(partition for partition, _, _ in drawn["COMMIT"]) == [0, 0, 1, 1, 2, 2]
     assert drawn["OPEN"] == [(1, names["stuck"].first_offset, 1)]

@@ -87,7 +87,7 @@ def test_python_workers_are_killed(spark: Any, tmp_path: Path, places: list[tupl
                 assert workers, f"no worker is connected while it waits for {api}"
                 kill(workers)
                 with pytest.raises(StreamingQueryException):
-                    query.awaitTermination()
+                    query.awaitTermination(SECONDS)
             query = start(spark, broker.bootstrap_servers, str(tmp_path))
         wait_for_more(broker.bootstrap_servers, 2 * ROWS)
         query.stop()

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from minibroker.rules.rows import ABORT, COMMIT, Log, Run, Transaction
+from minibroker.rules.rows import ABORT, COMMIT, LOST, Log, Run, Transaction
 from minibroker_pipeline.epochs import Epochs
 from minibroker_pipeline.report import MOST_STEPS, _over_time
-from minibroker_pipeline.statistics import Statistics
+from minibroker_pipeline.statistics import OPEN, Statistics
 
 LOG = Log("", "t", 0)
 
@@ -41,6 +41,13 @@ def test_merging_is_adding() -> None:
     assert whole.outcomes() == {COMMIT: 2_334, ABORT: 4_666}
     assert whole.epochs.bumps() == {8: 1}
     assert max(whole.lag.values()) == 49
+
+
+def test_a_transaction_whose_marker_is_lost_is_not_open() -> None:
+    lost = txn(1_000, LOST)._replace(marker_offset=-1, marker_epoch=-1)
+    figures = filled(lost, txn(1_000, ""), txn(1_000))
+    assert figures.outcomes() == {LOST: 1, OPEN: 1, COMMIT: 1}
+    assert _over_time(figures)[1] == {COMMIT: [1], LOST: [1], OPEN: [1]}
 
 
 def test_memory_for_the_time_axis_is_bounded() -> None:

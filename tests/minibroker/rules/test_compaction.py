@@ -47,6 +47,12 @@ def test_only_where_something_is_missing_the_log_is_not_whole() -> None:
     assert judge_log(LogRows(facts, spans=HOLE)).facts.cleaned_offset == 7
 
 
+def test_a_thinned_batch_tells_that_compaction_came_farther_than_was_known() -> None:
+    facts = r.LogFacts(HOLE[0].log, cleaned_offset=1)
+    (found,) = judge_log(LogRows(facts, spans=THINNED[:1])).findings
+    assert (found.rule, found.severity, found.first_offset, found.last_offset) == ("record-count", NOTICE, 2, 3)
+
+
 def test_the_policy_of_a_topic_or_of_its_brokers() -> None:
     assert compacts({"cleanup.policy": "compact,delete"}, []) is True
     assert compacts({"cleanup.policy": "delete"}, [{"log.cleanup.policy": "compact"}]) is False
