@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Serve what has arrived before, as Kafka does, and close then: a producer with acks=0 does not wait for it.
 
-        A request that only waits ends at once, and whatever came after it: its client may be gone.
+        A request that only waits, now or later, ends at once, and whatever came after it: its client may be gone.
         """
         waits = self._blocked & PARKED and self._api_key in _WAITING_APIS
         tls = self._transport is None or self._transport.get_extra_info("ssl_object") is not None
@@ -369,6 +369,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._api_key = int.from_bytes(frame[:2], "big")
                     self._blocked |= PARKED
                     pending.then(self._answered_later)
+                    if self._ended and self._api_key in _WAITING_APIS:
+                        self._edge.loop.call_soon(self.close)  # what was answered before it is written first
                     return
                 answer = pending.result()
         except Exception as error:

@@ -348,6 +348,23 @@ def test_what_came_before_a_client_left_is_served(run: Run) -> None:
     run(story)
 
 
+def test_what_only_waits_ends_where_the_client_had_left_before(run: Run) -> None:
+    """Nothing would end it: the client chose how long it waits."""
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE) + frame(ECHO, b"a") + frame(FETCH) + frame(ECHO, b"b"))
+        client.writer.write_eof()
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        assert await (await bench.client()).echo(b"x") == b"x"  # by now the loop has seen the end
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"p"])
+        assert [await client.answer() for _ in range(2)] == [b"p", b"a"]
+        assert await client.at_end()
+        assert bench.broker.infos[0].gone
+
+    run(story)
+
+
 def test_a_frame_is_given_back_only_while_its_request_is_served(run: Run) -> None:
     async def story(bench: Bench) -> None:
         client = await bench.client()
