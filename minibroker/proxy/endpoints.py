@@ -110,11 +110,12 @@ def offered(answer: m.ApiVersionsResponse) -> bool:
     for api in list(answer.api_keys):
         if api.api_key not in CARRIERS:
             continue
-        highest = registry()[api.api_key][1].__versions__[1]
-        if api.max_version <= highest:
+        lowest, highest = registry()[api.api_key][1].__versions__
+        too_old = api.max_version < lowest and carries_address(api.api_key, api.max_version)
+        if api.max_version <= highest and not too_old:
             continue
         changed = True
-        if highest < api.min_version:
+        if too_old or highest < api.min_version:
             answer.api_keys.remove(api)
         else:
             api.max_version = highest

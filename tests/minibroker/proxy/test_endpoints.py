@@ -95,8 +95,16 @@ def test_versions_that_cannot_be_read_are_not_offered() -> None:
 
     high = m.MetadataResponse.__versions__[1]
     answer = m.ApiVersionsResponse(
-        api_keys=[row(3, 0, high + 1), row(10, high + 90, high + 99), row(78, 1, 3), row(22, 0, 99), row(900, 0, 0)]
+        api_keys=[
+            row(3, 0, high + 1),
+            row(10, high + 90, high + 99),
+            row(78, 1, 3),
+            row(79, 0, 0),
+            row(0, 0, 2),
+            row(22, 0, 99),
+            row(900, 0, 0),
+        ]
     )
     assert offered(answer)
-    assert answer.api_keys == [row(3, 0, high), row(78, 1, 2), row(22, 0, 99), row(900, 0, 0)]
+    assert answer.api_keys == [row(3, 0, high), row(78, 1, 2), row(0, 0, 2), row(22, 0, 99), row(900, 0, 0)]
     assert not offered(answer)
