@@ -171,6 +171,17 @@ def test_health(name: str, protocol: str, tmp_path: Path) -> None:
     assert subprocess.run(check, env=environment, timeout=20, capture_output=True).returncode != 0
 
 
+def test_health_of_a_port_whose_protocol_no_variable_names(tmp_path: Path) -> None:
+    """A setup file, or arguments, may have named SSL."""
+    (tmp_path / "python3").symlink_to(sys.executable)
+    port = free_port()
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KAFKA_LISTENERS": f"PLAINTEXT://0.0.0.0:{port}"}
+    check = ["sh", SHIMS / "healthcheck"]
+    with Minibroker(config={"listeners": f"SSL://0.0.0.0:{port}", "ssl.keystore.location": str(LOCALHOST)}):
+        assert subprocess.run(check, env=environment, timeout=20).returncode == 0
+    assert subprocess.run(check, env=environment, timeout=20, capture_output=True).returncode != 0
+
+
 def test_a_proxy_is_healthy_once_it_can_be_reached(tmp_path: Path) -> None:
     """Whatever protocol it has. The connection here goes nowhere: nothing can be sent on it."""
     (tmp_path / "python3").symlink_to(sys.executable)
