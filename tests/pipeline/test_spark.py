@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ pytest.importorskip("pyspark")
 from minibroker_pipeline import audit_command as command  # noqa: E402
 from minibroker_pipeline.audit_command import plan_of  # noqa: E402
 from minibroker_pipeline.engine import SparkAudit, audit_here  # noqa: E402
+from minibroker_pipeline.files import Files  # noqa: E402
+from minibroker_pipeline.listing import list_directory  # noqa: E402
 from minibroker_protocol.records import Record, build_batch  # noqa: E402
 
 MANIFEST = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
@@ -105,11 +108,8 @@ def test_lineage_by_position_is_judged_alike(spark: Any, tmp_path: Path) -> None
     ]
 
 
-def test_splits_do_not_matter(spark: Any, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minibroker_pipeline import listing
-
-    monkeypatch.setitem(listing.list_directory.__kwdefaults__, "split_bytes", 50_000)  # type: ignore[arg-type]
-    split = plan(golden)
+def test_splits_do_not_matter(spark: Any, golden: Path) -> None:
+    split = replace(plan(golden), parts=tuple(list_directory(Files(str(golden)), split_bytes=50_000).parts))
     assert len(split.parts) > 100
     figures, found, _ = SparkAudit(spark, split).run()
     assert found == []
