@@ -395,18 +395,13 @@ def test_the_log_start_is_told_by_the_log(
 
 
 @pytest.mark.parametrize(
-    ("index", "records", "code"),
-    [
-        (0, batch(1, producer_id=5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (99, batch(1, producer_id=5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (0, b"short", ErrorCode.INVALID_RECORD),
-    ],
+    ("index", "records"),
+    [(0, batch(1, producer_id=5)), (99, batch(1, producer_id=5)), (0, b"short")],
     ids=["a batch", "no partition", "no batch"],
 )
-def test_what_is_refused_beside_batches_of_two_producers(
-    cluster: MemoryCluster, index: int, records: bytes, code: ErrorCode
-) -> None:
-    """KafkaApis refuses an entry before ReplicaManager.handleProduceAppend compares the producers of all others."""
+def test_what_is_refused_beside_batches_of_two_producers(cluster: MemoryCluster, index: int, records: bytes) -> None:
+    """ReplicaManager.handleProduceAppend throws, so ProduceRequest.getErrorResponse answers for every partition of the
+    request, refused before or not (seen on 4.4.0)."""
     kind = m.ProduceRequest
     first = kind.PartitionProduceData(index=index, records=records)
     others = [
@@ -421,7 +416,7 @@ def test_what_is_refused_beside_batches_of_two_producers(
     data = [kind.TopicProduceData(name="t", partition_data=[first]), *others]
     answer = ask(cluster, kind(transactional_id="x", acks=-1, timeout_ms=1000, topic_data=data), 9)
     told = [each.partition_responses[0].error_code for each in answer.responses]
-    assert told == [code, *[ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2]
+    assert told == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
 
 
 def test_texts_that_javas_producer_puts_into_its_exception() -> None:
