@@ -12,12 +12,16 @@ async function open(transactionalId) {
   return producer
 }
 
-// With admin: what `ask` is told of the topic `in`.
-async function asked(ask) {
+// With admin: what `ask` is told of the topic `in`. kafkajs does not ask again while the coordinator loads its group.
+async function asked(ask, tries = 10) {
   const admin = kafka.admin()
   await admin.connect()
   try {
     return await ask(admin)
+  } catch (error) {
+    if (!error.retriable || tries === 1) throw error
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    return await asked(ask, tries - 1)
   } finally {
     await admin.disconnect()
   }
