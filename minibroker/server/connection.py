@@ -330,8 +330,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def parked(self) -> bool:
-        """A request waits for its answer."""
-        return bool(self._blocked & PARKED)
+        """A request waits for its answer, and its client may, too."""
+        return bool(self._blocked & PARKED) and not self._ended
 
     def _release_memory(self) -> None:
         if self._reserved:

@@ -543,6 +543,20 @@ def test_idle_connections_are_closed_and_busy_and_parked_ones_are_not(run: Run) 
     run(story, connections_max_idle_ms=160)
 
 
+def test_a_request_of_a_client_that_left_waits_no_longer_than_a_connection_may_be_idle(run: Run) -> None:
+    """A rule may never let it go; Kafka closes a muted connection after this time, too."""
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE))
+        await bench.until(lambda: bool(bench.broker.parked))
+        await client.close()
+        assert await (await bench.client()).echo(b"x") == b"x"  # by now the loop has seen the end
+        await bench.until(lambda: bench.broker.infos[0].gone)
+
+    run(story, connections_max_idle_ms=160)
+
+
 def test_no_more_connections_than_allowed(run: Run) -> None:
     async def story(bench: Bench) -> None:
         clients = [await bench.client() for _ in range(3)]
