@@ -48,6 +48,7 @@ from minibroker_pipeline.tables import TOPIC_RECORDS, record_batches, topic_batc
 from minibroker_pipeline.topic_limits import Delay, Place, limited, sizes, split
 from minibroker_pipeline.topic_options import NAME, Bound, TopicOptions, topic_options
 from minibroker_pipeline.topics import RecordsLost, Topics
+from minibroker_protocol.errors import Malformed
 
 _NEXT = (
     "To go on with the records that are there, set failOnDataLoss=false, which prints each loss, or start with a new "
@@ -291,7 +292,11 @@ class _Ranges:
         facts = LogFacts(log, start_offset=span.start)
         part = Part(facts, str(log), span.start, span.stop, span=span)
         for data, fetched in self.topics.pieces(part, self.options.isolation):
-            for header, batch in committed(data, fetched.aborted):
+            try:
+                batches = list(committed(data, fetched.aborted))
+            except Malformed as error:
+                raise NotReadable(f"{NAME}: {log}: {error}") from None
+            for header, batch in batches:
                 for record in records_of(log, str(log), header, batch):
                     if span.start <= record.offset < span.stop or record.fault:
                         yield record

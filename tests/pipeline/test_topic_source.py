@@ -497,6 +497,15 @@ def test_a_batch_that_cannot_be_read_ends_the_query(source: Source) -> None:
     assert batch.column("fault")[0].as_py().startswith("checksum")
 
 
+def test_a_marker_that_cannot_be_read_ends_the_query(source: Source) -> None:
+    """What it ends is not known then."""
+    source.broker.state.append_aborted(topic=source.topic, partition=0)
+    # From the end: three bytes of the answer, the marker's headers, its value, and the version in its key.
+    source.broker.faults.inject("Fetch", Corrupt(at=-15), topic=source.topic)
+    with pytest.raises(NotReadable, match=f"{source.topic}-0: control record: key version -"):
+        source.run(isolation="read_uncommitted")
+
+
 def test_bytes_that_are_no_batch_end_the_query(source: Source) -> None:
     source.write("a", "b")
     last = len(build_batch([Record(0, 1, None, b"b", [])])) + 3  # and the ends of partition, topic and answer
