@@ -29,6 +29,7 @@ class Caller(Protocol):
 
 
 _COROUTINE: Final = CO_COROUTINE | CO_ASYNC_GENERATOR
+_OF_A_LOOP: Final = ("asyncio.events", "asyncio.runners")  # uvloop has no frame of its own
 _OF_THE_COMMAND: Final = (FaultError, ApiError)
 
 
@@ -103,7 +104,7 @@ def _called_by_a_loop() -> bool:
     Playwright's sync API does, runs in its thread and not in it."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_flags & _COROUTINE or frame.f_globals.get("__name__") == "asyncio.events":
+        if frame.f_code.co_flags & _COROUTINE or frame.f_globals.get("__name__") in _OF_A_LOOP:
             return True
         frame = frame.f_back
     return False
