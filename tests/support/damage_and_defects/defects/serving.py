@@ -78,14 +78,14 @@ SERVING: Final = (
     Defect(
         "read-committed-reads-everything",
         "a read_committed reader gets nothing from the last stable offset on",
-        _FETCH_LOG + "_bound",
+        _FETCH_LOG + "_readable_end",
         "return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark",
         "return log.high_watermark",
     ),
     Defect(
         "read-uncommitted-waits",
         "a read_uncommitted reader sees open transactions",
-        _FETCH_LOG + "_bound",
+        _FETCH_LOG + "_readable_end",
         "return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark",
         "return log.last_stable_offset",
     ),
@@ -258,8 +258,8 @@ SERVING: Final = (
         "create-topic-twice-in-a-request",
         "a topic named twice in a request is refused",
         _TOPICS + "TopicControl.creating",
-        "if counts[topic.name] > 1:",
-        "if False:",
+        "for name, count in counts.items() if count > 1",
+        "for name, count in counts.items() if False",
     ),
     Defect(
         "delete-topic-twice-in-a-request",
@@ -279,8 +279,8 @@ SERVING: Final = (
         "grow-topic-twice-in-a-request",
         "a topic named twice in CreatePartitions does not grow",
         _TOPICS + "TopicControl.create_partitions",
-        "if counts[topic.name] > 1:",
-        "if False:",
+        "for name, count in counts.items() if count > 1",
+        "for name, count in counts.items() if False",
     ),
     Defect(
         "alter-resource-twice-in-a-request",
