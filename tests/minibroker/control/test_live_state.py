@@ -11,7 +11,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
-from minibroker.control.live_state import AT_A_LOOK, LiveState
+from minibroker.control.live_state import AT_A_LOOK, GONE_KEPT, LiveState
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import Record, build_batch
 
@@ -43,6 +43,22 @@ def changes(state: LiveState, version: int = 0) -> tuple[int, list[dict[str, Any
 
 def rows(state: LiveState, version: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["kind"], row["name"]): row for row in changes(state, version)[1]}
+
+
+def create(cluster: MemoryCluster, made: m.CreateTopicsRequest.CreatableTopic) -> None:
+    cluster.send(m.CreateTopicsRequest(topics=[made], timeout_ms=1000), 4)
+    cluster.timers.advance(1000)
+
+
+def delete(cluster: MemoryCluster, name: str) -> None:
+    cluster.send(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 4)
+    cluster.timers.advance(1000)
+
+
+def look_at_all(state: LiveState, partitions: int) -> None:
+    """A whole round: the partitions and the broker."""
+    for _ in range((partitions + 1) // AT_A_LOOK + 1):
+        state.look()
 
 
 def seen(cluster: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -104,24 +120,22 @@ def test_what_is_gone_is_not_told_to_who_comes_later(cluster: MemoryCluster) -> 
 
 def test_only_some_of_what_is_gone_is_kept(cluster: MemoryCluster) -> None:
     """A page that is further behind begins again."""
+    orders, many = 2 * AT_A_LOOK, GONE_KEPT + 10
     state = LiveState(cluster.cluster)
-    state.gone_kept = 10
-    for _ in range(3):
-        state.look()
+    create(cluster, topic("many", many))
+    look_at_all(state, orders + many)
     version, _ = changes(state)
-    cluster.send(m.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
-    cluster.timers.advance(1000)
-    state.look()
+    delete(cluster, "many")
+    look_at_all(state, orders)
     assert state.since(version) is None
-    assert len(changes(state, version + 2 * AT_A_LOOK - 10 + 1)[1]) == 10
+    # Ten are forgotten, and the broker's own row changed before.
+    assert len(changes(state, version + 10 + 1)[1]) == GONE_KEPT
     # What is there again is not removed with those that are gone.
-    cluster.send(m.CreateTopicsRequest(topics=[topic("orders", 2 * AT_A_LOOK)], timeout_ms=1000), 4)
-    for _ in range(3):
-        state.look()
-    state.gone_kept = 0
-    for _ in range(3):
-        state.look()
-    assert len(rows(state)) == 2 * AT_A_LOOK + 1
+    create(cluster, topic("many", many))
+    look_at_all(state, orders + many)
+    delete(cluster, "orders")
+    look_at_all(state, many)
+    assert len(rows(state)) == many + 1
 
 
 def test_rows_have_offsets_states_and_members() -> None:
