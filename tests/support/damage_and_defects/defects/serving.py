@@ -258,8 +258,8 @@ SERVING: Final = (
         "create-topic-twice-in-a-request",
         "a topic named twice in a request is refused",
         _TOPICS + "TopicControl.creating",
-        "for name, count in counts.items() if count > 1",
-        "for name, count in counts.items() if False",
+        "{name: _NAMED_TWICE for name, count in counts.items() if count > 1}",
+        "dict[str, str]()",
     ),
     Defect(
         "delete-topic-twice-in-a-request",
@@ -279,8 +279,8 @@ SERVING: Final = (
         "grow-topic-twice-in-a-request",
         "a topic named twice in CreatePartitions does not grow",
         _TOPICS + "TopicControl.create_partitions",
-        "for name, count in counts.items() if count > 1",
-        "for name, count in counts.items() if False",
+        "if counts[topic.name] > 1:",
+        "if False:",
     ),
     Defect(
         "alter-resource-twice-in-a-request",
