@@ -47,7 +47,7 @@ from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import Deleted, beginnings, consumed, deleted, judge_key, lineage_rows
 from minibroker_pipeline.listing import PartitionLook, Spread
 from minibroker_pipeline.outcomes import outcomes_of
-from minibroker_pipeline.pieces import ROWS_OF_A_PIECE, borders_of
+from minibroker_pipeline.pieces import ROWS_OF_A_PIECE, borders_of, is_last
 from minibroker_pipeline.plan import Plan, read_parts, write_table
 from minibroker_pipeline.report import SHOWN, Audit, worst
 from minibroker_pipeline.statistics import Statistics
@@ -416,7 +416,7 @@ def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[Summary]:
     ends = []
     facts = []
     for verdict in verdicts:
-        if verdict.end_offset >= 0:  # not a piece that others follow
+        if is_last(verdict):
             facts.append(verdict.facts)
             ends.append(((verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset))
         for txn in verdict.transactions:

@@ -24,6 +24,7 @@ from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_pipeline import tables
 from minibroker_pipeline.engine import LOG_ROWS, SparkAudit, SpreadAudit, of_kind, runs_of, spread_on
 from minibroker_pipeline.folder import Folder
+from minibroker_pipeline.pieces import is_last
 from minibroker_pipeline.planning import as_of as time_of
 from minibroker_pipeline.planning import plan_for
 
@@ -138,7 +139,7 @@ class AuditFrames:
         from pyspark.sql import functions as F
 
         which = list(_PLACE)
-        ends = self._frame(self._spread.verdicts.filter(_has_end).map(_end_of), _ENDS)
+        ends = self._frame(self._spread.verdicts.filter(is_last).map(_end_of), _ENDS)
         sums = self._runs.groupBy(which).agg(
             *(F.sum(name).alias(name) for name in ("batches", "records", "bytes")),
             F.count_distinct(F.when(F.col("producer_id") >= 0, F.col("producer_id"))).alias("producers"),
@@ -251,11 +252,6 @@ def _tuples(names: Sequence[str], rows: Iterable[Any]) -> Iterator[tuple[Any, ..
     for row in rows:
         for plain in [row] if isinstance(row, dict) else tables.plain_rows(row):
             yield tuple(plain.get(name) for name in names)
-
-
-def _has_end(verdict: LogVerdict) -> bool:
-    """Whether it is of a whole log, or the last piece of one."""
-    return verdict.end_offset >= 0
 
 
 def _end_of(verdict: LogVerdict) -> dict[str, Any]:

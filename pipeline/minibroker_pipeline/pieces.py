@@ -231,6 +231,7 @@ def lefts_of(
         yield head.piece, Left(_needed(state, head.mentioned, as_of_ms, last=last), following, end)
         if not last:
             (rows,) = group_rows([facts], [*outline, *head.events])
+            # Rows that know no deletion: `judge_log` takes the state for one of deleted records otherwise.
             judge_log(rows.from_start(), as_of_ms=as_of_ms, state=state, until=end)
 
 
@@ -270,3 +271,8 @@ def judge_piece(facts: r.LogFacts, rows: Iterable[LogRow], border: Left, as_of_m
     (own,) = group_rows([facts], [*rows, *border.ahead])
     verdict = judge_log(own.from_start(), as_of_ms=as_of_ms, state=border.state, until=border.until)
     return verdict if border.until == r.EVERYTHING else verdict._replace(end_offset=r.NONE, plain=[])
+
+
+def is_last(verdict: LogVerdict) -> bool:
+    """Whether a verdict is of a whole log, or of its last piece."""
+    return verdict.end_offset >= 0

@@ -26,19 +26,15 @@ ANSWERS = [
     m.DescribeQuorumResponse(topics=[], nodes=[m.DescribeQuorumResponse.Node(node_id=3, listeners=LISTENERS)]),
     m.ProduceResponse(responses=[], node_endpoints=[m.ProduceResponse.NodeEndpoint(**NODE)]),
     m.FetchResponse(responses=[], node_endpoints=[m.FetchResponse.NodeEndpoint(**NODE)]),
-    m.ShareFetchResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        acquisition_lock_timeout_ms=0,
-        responses=[],
-        node_endpoints=[m.ShareFetchResponse.NodeEndpoint(**NODE)],
-    ),
-    m.ShareAcknowledgeResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        acquisition_lock_timeout_ms=0,
-        responses=[],
-        node_endpoints=[m.ShareAcknowledgeResponse.NodeEndpoint(**NODE)],
+    *(
+        response(
+            throttle_time_ms=0,
+            error_code=0,
+            acquisition_lock_timeout_ms=0,
+            responses=[],
+            node_endpoints=[response.NodeEndpoint(**NODE)],
+        )
+        for response in (m.ShareFetchResponse, m.ShareAcknowledgeResponse)
     ),
 ]
 KEYS = {4: [NodeKey(3, CONTROLLERS)], 5: [NodeKey(3, "A"), NodeKey(3, "B")]}
