@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import judge_page
 import judged_applications
 import pytest
-from judge_page import _said, columns, kept, table
+from judge_page import Where, _said, columns, kept, measured, table
+from judged_applications import NoReport
 from late_page import PAGE, SCRIPTS, cell
 from late_page import kept as late_rows
 from late_page import table as late_table
+from real_kafka import NotStarted
 from toolchain import TESTS
 
 from minibroker_lab.judge.scripts import bundled
@@ -34,13 +37,52 @@ def test_a_client_that_did_not_return_is_counted_and_no_script_is_named() -> Non
     text = table("kafka", cells)
     scripts, _, counts = text.partition("\n\n")
     assert (old in scripts, new in scripts, "no verdict" in scripts) == (False, True, False)
-    assert f"| {old} | {len(bundled()) - 2} | 1 | 1 | 2026-11-24 |" in counts
+    assert f"| {old} | {len(bundled()) - 2} | 1 | 1 | 0 | 0 | 0 | 2026-11-24 |" in counts
     assert not any(f"`{name}`" in counts for name in bundled())
     read = kept(text, "kafka")
     assert (read[new], table("kafka", read)) == (cells[new], text)
     assert set(read) == {old, new}  # a column without a cell is none
     only_counts = table("kafka", {old: cells[old]})
     assert (only_counts, kept(only_counts, "kafka")) == (counts, {old: read[old]})
+
+
+def test_what_has_no_verdict_is_told_from_what_was_not_run() -> None:
+    column = columns()[0]
+    names = iter(bundled())
+    said = ("no verdict", "held", "undecided", "not applicable", "not applicable")
+    cells = {next(names): cell for cell in said} | {next(names): "not run", "measured": "2026-11-24"}
+    text = table("upstream", {column: cells})
+    assert text.splitlines()[-1] == f"| {column} | 1 | 0 | 1 | 1 | 2 | {len(bundled()) - 5} | 2026-11-24 |"
+
+
+@pytest.mark.parametrize("failure", [NotStarted("no room"), NoReport("the judge ended with 2")])
+def test_a_kafka_that_does_not_start_costs_one_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
+) -> None:
+    """The cells before it are written already, and those of the page stay."""
+    kafkas = iter([True, False, True])
+
+    @contextmanager
+    def kafka(properties: str) -> Iterator[str]:
+        if not next(kafkas):
+            raise failure
+        yield "127.0.0.1:9092"
+
+    monkeypatch.setattr(judge_page, "loop_of", lambda client, version: nullcontext(["loop"]))
+    monkeypatch.setattr(judge_page, "real_kafka", kafka)
+    monkeypatch.setattr(judge_page, "_cells_of", lambda argv, names, kept_at, *options: dict.fromkeys(names, "held"))
+    names = ["broker-killed", "calm", "leader-moves", "silent-end-txn"]
+    parts = [*measured(columns()[0], Where("upstream"), names, {"leader-moves": "undecided", "late-copies": "held"})]
+    assert [len(part) for part in parts] == [4, 5, 6]
+    kept_cells = {name: cell for name, cell in parts[-1].items() if name != "measured"}
+    assert kept_cells == {
+        "late-copies": "held",
+        "leader-moves": "undecided",
+        "broker-killed": "not applicable",
+        "calm": "held",
+        "silent-end-txn": "held",
+    }
+    assert capsys.readouterr().err == f"leader-moves: not run: {failure}\n"
 
 
 class Holder:
@@ -72,8 +114,8 @@ def test_the_page_is_read_and_written_by_one_column_at_a_time(monkeypatch: pytes
             assert lock.thread == threading.get_ident()
             text = written
 
-    def measured(column: str, place: str, names: list[str], before: dict[str, str]) -> dict[str, str]:
-        return {**before, **dict.fromkeys(names, "held"), "measured": column}
+    def measured(column: str, where: Where, names: list[str], before: dict[str, str]) -> Iterator[dict[str, str]]:
+        yield {**before, **dict.fromkeys(names, "held"), "measured": column}
 
     monkeypatch.setattr(judge_page, "PAGE", Page())
     monkeypatch.setattr(judge_page, "measured", measured)

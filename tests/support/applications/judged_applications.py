@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from jvm import JVM_TIER, NEWEST, compile_java, java_command
-from toolchain import TESTS, go_program, node_program
+from toolchain import TESTS, go_program, last_line, node_program
 
 from minibroker.cli import main
+from minibroker_lab.judge.report import HELD, NOT_APPLICABLE
 from minibroker_lab.museum.clients import program
 
 PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
@@ -68,6 +70,13 @@ def command(client: str, directory: Path) -> list[str]:
     return [go_program("./judged", directory), client]
 
 
+_REPORT = "judge.json"
+
+
+class NoReport(Exception):
+    """A judge ended without a report; the text says how."""
+
+
 @contextmanager
 def command_of(client: str, version: str) -> Iterator[list[str]]:
     """Its command line with another version of the library. Raises ClientError."""
@@ -107,15 +116,40 @@ def _pinned(pattern: str, file: Path) -> str:
     return match[1]
 
 
-def judged(argv: Sequence[str], *options: str, apart: bool = False) -> list[dict[str, Any]]:
-    """What `minibroker judge` reports of this command, one object a run. apart: in a process of its own."""
+def judged(argv: Sequence[str], *options: str) -> list[dict[str, Any]]:
+    """What `minibroker judge` reports of this command, one object a run."""
     with tempfile.TemporaryDirectory() as place:
-        words = ["judge", *options, "--report", "json", "--report-dir", place, "--", *argv]
-        if apart:
-            subprocess.run([sys.executable, "-m", "minibroker", *words], stdin=subprocess.DEVNULL, capture_output=True)
-        else:
-            main(words)
-        rows: list[dict[str, Any]] = json.loads(Path(place, "judge.json").read_text(encoding="utf-8"))
+        main(["judge", *options, *_report_into(place), "--", *argv])
+        return _rows(Path(place))
+
+
+def judged_apart(argv: Sequence[str], *options: str, kept: Path | None = None) -> list[dict[str, Any]]:
+    """The same from a process of its own. Raises NoReport.
+
+    kept: gets the trace, the report, and the output of the command of each run that is not held.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        words = ["judge", *options, *_report_into(place), "--traces", place, "--", *argv]
+        program = [sys.executable, "-m", "minibroker", *words]
+        done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if not Path(place, _REPORT).exists():
+            raise NoReport(f"the judge ended with {done.returncode}: {last_line(done.stderr)}")
+        rows = _rows(Path(place))
+        for row in rows:
+            if kept is not None and row["verdict"] not in (HELD, NOT_APPLICABLE):
+                kept.mkdir(parents=True, exist_ok=True)
+                shutil.copy(Path(place, f"{row['script']}.jsonl"), kept)
+                said = json.dumps({**row, "printed": done.stderr}, indent=1)
+                (kept / f"{row['script']}.json").write_text(said, encoding="utf-8")
+    return rows
+
+
+def _report_into(place: str) -> list[str]:
+    return ["--report", "json", "--report-dir", place]
+
+
+def _rows(place: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((place / _REPORT).read_text(encoding="utf-8"))
     return rows
 
 

@@ -1,22 +1,26 @@
 """Loops that consume `in`, produce to `out` and commit their offsets, each with one mistake of a user's, and what the
 judge has to say of it: `loop_client.py`, `tests/jvm/LoopClient.java`, `tests/go/loop`.
 
-python tests/support judged_loops [--runs N] [CLIENT[==VERSION] …]
+python tests/support judged_loops [--runs N] [--at-once N] [--kept DIR] [CLIENT[==VERSION] …]
 
-runs the loop without a mistake under the scripts of TRYING, until N runs are done, and prints how many were held.
+runs the loop without a mistake N times with each client, the clients and the scripts of TRYING in turn. It prints a
+line for each run as it ends, and at last, or when it is interrupted, how many were held. `--kept` gets the traces and
+the output of the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from judged_applications import LOOPS, judged, loop_of, release, script_options
+from judged_applications import LOOPS, NoReport, judged, judged_apart, loop_of, release, script_options
 
 
 class Mistake(NamedTuple):
@@ -90,41 +94,87 @@ def notice(argv: Sequence[str]) -> None:
     assert "outside of any transaction" in sentence
 
 
-def silent_runs(argv: Sequence[str], runs: int = NIGHTLY_RUNS) -> list[dict[str, Any]]:
-    """What the judge reports of at least this many runs of a loop without a mistake, each script in turn."""
-    options = [*script_options(TRYING), *ARGUMENTS]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        rounds = pool.map(lambda _: judged(argv, *options, apart=True), range(-(-runs // len(TRYING))))
-        return [row for rows in rounds for row in rows]
+class LoopRun(NamedTuple):
+    """client: as `runs_of` was given it. number: from 1, of this client's runs. row: what the judge reports."""
+
+    client: str
+    number: int
+    row: dict[str, Any]
+
+    def __str__(self) -> str:
+        row = self.row
+        why = [promise["message"] for promise in row["broken"]] or [row["doubt"]]
+        said = row["verdict"] if row["verdict"] == "held" else f"{row['verdict']}: {why[0]}"
+        return f"{self.client}, run {self.number}, {row['script']}: {said}"
+
+
+def runs_of(
+    commands: Mapping[str, Sequence[str]], runs: int, *, at_once: int = AT_ONCE, kept: Path | None = None
+) -> Generator[LoopRun]:
+    """So many runs of each loop, as they end: the clients in turn, and for each of them the scripts in turn.
+
+    commands: by client. at_once: judges side by side. kept: gets a folder of each run that is not held.
+    """
+    with ThreadPoolExecutor(at_once) as pool:
+        started = [
+            pool.submit(_run, client, number, argv, kept)
+            for number in range(1, runs + 1)
+            for client, argv in commands.items()
+        ]
+        try:
+            for done in as_completed(started):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _run(client: str, number: int, argv: Sequence[str], kept: Path | None) -> LoopRun:
+    script = TRYING[(number - 1) % len(TRYING)]
+    folder = None if kept is None else kept / f"{client.replace(' ', '-')}-{number}"
+    try:
+        (row,) = judged_apart(argv, *script_options([script]), *ARGUMENTS, kept=folder)
+    except NoReport as why:
+        row = {"script": script, "verdict": "no report", "broken": [], "doubt": str(why), "notices": []}
+    return LoopRun(client, number, row)
 
 
 def stay_silent(argv: Sequence[str]) -> None:
     """Assert that the judge finds nothing in `NIGHTLY_RUNS` runs of a loop without a mistake."""
-    every = silent_runs(argv)
-    assert len(every) >= NIGHTLY_RUNS
-    assert [(row["script"], row["verdict"], row["broken"]) for row in every if row["verdict"] != "held"] == []
-    assert [sentence for row in every for sentence in row["notices"] if MIXED in sentence] == []
+    every = list(runs_of({"loop": argv}, NIGHTLY_RUNS))
+    assert len(every) == NIGHTLY_RUNS
+    assert [str(run) for run in every if run.row["verdict"] != "held"] == []
+    assert [sentence for run in every for sentence in run.row["notices"] if MIXED in sentence] == []
+
+
+def tell(runs: Iterable[LoopRun]) -> bool:
+    """Print each as it ends, and how many of each client were held, with what there is when it is interrupted; whether
+    all were."""
+    ended: dict[str, list[str]] = {}
+    with suppress(KeyboardInterrupt):
+        for run in runs:
+            print(run, flush=True)
+            ended.setdefault(run.client, []).append(run.row["verdict"])
+    for client, verdicts in ended.items():
+        print(f"{client}: held {verdicts.count('held')} of {len(verdicts)}", flush=True)
+    return all(verdict == "held" for verdicts in ended.values() for verdict in verdicts)
 
 
 def _program() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=NIGHTLY_RUNS)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE)
+    parser.add_argument("--kept", type=Path)
     parser.add_argument("clients", nargs="*", default=list(LOOPS), metavar="CLIENT[==VERSION]")
     arguments = parser.parse_args()
-    others = 0
-    for text in arguments.clients:
-        client, _, version = text.partition("==")
-        version = version or release(client)
-        with loop_of(client, version) as argv:
-            rows = silent_runs(argv, arguments.runs)
-        counts = Counter(row["verdict"] for row in rows)
-        rates = [f"{verdict} {count} of {len(rows)}" for verdict, count in counts.items()]
-        print(f"{client} {version}: {', '.join(rates)}", flush=True)
-        for row in rows:
-            if row["verdict"] != "held":
-                others += 1
-                print(f"  {row['script']}: {row['verdict']}: {row['broken'] or row['doubt']}")
-    return 1 if others else 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ExitStack() as started:
+        commands = {}
+        for text in arguments.clients:
+            client, _, version = text.partition("==")
+            version = version or release(client)
+            commands[f"{client} {version}"] = started.enter_context(loop_of(client, version))
+        all_held = tell(runs_of(commands, arguments.runs, at_once=arguments.at_once, kept=arguments.kept))
+    return 0 if all_held else 1
 
 
 if __name__ == "__main__":

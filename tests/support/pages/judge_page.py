@@ -1,8 +1,9 @@
 """Runs the loop of each client library under every bundled script and writes the tables of benchmarks/results/judge.md.
 
-python tests/support judge_page [--place NAME] [--script NAME] [CLIENT==VERSION …]
+python tests/support judge_page [--place NAME] [--script NAME] [--kept DIR] [CLIENT==VERSION …]
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
+`--kept` gets the traces and the output of what was not held.
 A client that did not return under some script gets no column: a second table has its counts, and names no script. The
 place `upstream` is a real Kafka through the proxy, a new one for each cell: the loop begins with new topics and a new
 group.
@@ -15,17 +16,17 @@ import datetime
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from judged_applications import CLIENTS, OLD, judged, loop_of, release, script_options
-from real_kafka import real_kafka
+from judged_applications import CLIENTS, OLD, NoReport, judged_apart, loop_of, release, script_options
+from real_kafka import NotStarted, real_kafka
 from toolchain import tool
 
-from minibroker_lab.judge.report import NOT_APPLICABLE
+from minibroker_lab.judge.report import NOT_APPLICABLE, UNDECIDED
 from minibroker_lab.judge.scripts import bundled, load
 from minibroker_lab.judge.upstream import misfit
 from minibroker_lab.museum.clients import ClientError
@@ -51,7 +52,7 @@ AT_ONCE = 3
 
 Columns = dict[str, dict[str, str]]
 """Column, as `CLIENT VERSION`, → row → cell. Of a client that did not return under some script the page keeps counts:
-its rows are `HELD`, `BROKEN`, `NO_VERDICT` and `MEASURED`."""
+its rows are those of `_COUNTED`."""
 
 
 def columns() -> list[str]:
@@ -59,31 +60,55 @@ def columns() -> list[str]:
     return [f"{client} {version}" for client in CLIENTS for version in (*OLD[client], release(client))]
 
 
-def measured(column: str, place: str, names: Sequence[str], before: dict[str, str]) -> dict[str, str]:
-    """The column with these scripts run. Raises ClientError."""
+class Where(NamedTuple):
+    """place: one of `PLACES`. kept: a folder for what was not held, or None."""
+
+    place: str
+    kept: Path | None = None
+
+
+def measured(column: str, where: Where, names: Sequence[str], before: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The column with these scripts run, after each part that was measured. Raises ClientError, NoReport."""
     client, version = column.split(" ")
     if NO_VERDICT in before:  # the page has no cells that could be kept
         names, before = bundled(), {}
-    cells = {}
-    with loop_of(client, version) as argv:
-        if place == UPSTREAM:
-            for name in names:
-                if misfit(load(name), SECONDS):
-                    cells[name] = NOT_APPLICABLE
-                    continue
-                with real_kafka(_SMALL) as servers:
-                    cells |= _verdicts(argv, [name], "--upstream", servers)
-        else:
-            cells = _verdicts(argv, names, "--semantics", place)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     kept = {name: cell for name, cell in before.items() if cell != NOT_RUN}
-    dates = [today] if set(names) == set(bundled()) else sorted({*kept.get(MEASURED, today).split(", "), today})
-    return {**kept, **cells, MEASURED: ", ".join(dates)}
+    days = ", ".join(sorted({*kept.get(MEASURED, today).split(", "), today}))
+    cells: dict[str, str] = {}
+    with loop_of(client, version) as argv:
+        kept_at = where.kept / f"{where.place}-{client}-{version}" if where.kept else None
+        parts = _in_front_of_kafka if where.place == UPSTREAM else _on_our_own
+        for some in parts(argv, names, where.place, kept_at):
+            cells |= some
+            yield {**kept, **cells, MEASURED: today if set(cells) == set(bundled()) else days}
 
 
-def _verdicts(argv: Sequence[str], names: Sequence[str], *options: str) -> dict[str, str]:
+def _in_front_of_kafka(
+    argv: Sequence[str], names: Sequence[str], _: str, kept_at: Path | None
+) -> Iterator[dict[str, str]]:
+    """Cell after cell; one without a Kafka or a report has none, and says why."""
+    for name in names:
+        if misfit(load(name), SECONDS):
+            yield {name: NOT_APPLICABLE}
+            continue
+        try:
+            with real_kafka(_SMALL) as servers:
+                yield _cells_of(argv, [name], kept_at, "--upstream", servers)
+        except (NotStarted, NoReport) as error:
+            print(f"{name}: {NOT_RUN}: {error}", file=sys.stderr)
+
+
+def _on_our_own(
+    argv: Sequence[str], names: Sequence[str], semantics: str, kept_at: Path | None
+) -> Iterator[dict[str, str]]:
+    yield _cells_of(argv, names, kept_at, "--semantics", semantics)
+
+
+def _cells_of(argv: Sequence[str], names: Sequence[str], kept_at: Path | None, *options: str) -> dict[str, str]:
     topics = ("--topic", "in:1", "--topic", "out:1", "--lineage", "in=out", "--timeout", f"{SECONDS}")
-    return {row["script"]: _said(row) for row in judged(argv, *script_options(names), *topics, *options, apart=True)}
+    rows = judged_apart(argv, *script_options(names), *topics, *options, kept=kept_at)
+    return {row["script"]: _said(row) for row in rows}
 
 
 def _said(report: dict[str, Any]) -> str:
@@ -111,7 +136,7 @@ def table(place: str, cells: Columns) -> str:
     return "\n".join(rows)
 
 
-_COUNTED = (HELD, BROKEN, NO_VERDICT, MEASURED)
+_COUNTED = (HELD, BROKEN, NO_VERDICT, UNDECIDED, NOT_APPLICABLE, NOT_RUN, MEASURED)
 
 
 def _was_run(column: dict[str, str]) -> bool:
@@ -125,11 +150,12 @@ def _counts(column: dict[str, str]) -> dict[str, str]:
     cells = [cell for name, cell in column.items() if name != MEASURED]
     if NO_VERDICT not in cells:
         return {}
-    held, broken = cells.count(HELD), sum(cell.startswith(f"**{BROKEN}**") for cell in cells)
+    counts = {name: str(cells.count(name)) for name in (HELD, NO_VERDICT, UNDECIDED, NOT_APPLICABLE)}
+    broken = sum(cell.startswith(f"**{BROKEN}**") for cell in cells)
     return {
-        HELD: str(held),
+        **counts,
         BROKEN: str(broken),
-        NO_VERDICT: str(len(cells) - held - broken),
+        NOT_RUN: str(len(bundled()) - broken - sum(map(int, counts.values()))),
         MEASURED: column.get(MEASURED, ""),
     }
 
@@ -187,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--script", action="append", choices=bundled())
+    parser.add_argument("--kept", type=Path)
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("column", nargs="*")
     arguments = parser.parse_args()
@@ -199,15 +226,14 @@ def main() -> None:
         with writing:  # a page that is being written has no cells for a moment
             before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
         try:
-            cells = measured(column, place, arguments.script or bundled(), before)
-        except ClientError as error:
+            for cells in measured(column, Where(place, arguments.kept), arguments.script or bundled(), before):
+                with writing:
+                    text = PAGE.read_text(encoding="utf-8")
+                    now = {name: kept(text, name) for name in PLACES}
+                    now[place][column] = cells
+                    write(now)
+        except (ClientError, NoReport) as error:
             print(f"{column}: SKIPPED: {error}", file=sys.stderr)
-            return
-        with writing:
-            text = PAGE.read_text(encoding="utf-8")
-            now = {name: kept(text, name) for name in PLACES}
-            now[place][column] = cells
-            write(now)
 
     with ThreadPoolExecutor(arguments.at_once) as pool:
         list(pool.map(run, [(place, column) for place in places for column in names]))

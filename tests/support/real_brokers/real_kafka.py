@@ -56,6 +56,10 @@ class PortTaken(Exception):
     """What listens on the port is not this broker, and would be taken for it."""
 
 
+class NotStarted(RuntimeError):
+    """The broker ended, or did not serve within `START_SECONDS`; the text has the end of its log."""
+
+
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
@@ -114,7 +118,7 @@ class RealKafka:
             time.sleep(0.1)
         self.kill()
         log = (self.directory / "broker.log").read_text(errors="replace")
-        raise RuntimeError(f"Kafka did not start\n{log[-3000:]}")
+        raise NotStarted(f"Kafka did not start\n{log[-3000:]}")
 
     def stop(self) -> None:
         """Stop in good order."""
