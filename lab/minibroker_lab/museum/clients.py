@@ -66,6 +66,7 @@ LIBRARIES = {
     "rskafka": Library("cargo", "rskafka"),
     "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
     "faust-streaming": Library("pip", "faust-streaming", built=("opentracing",)),
+    "faststream": Library("pip", "faststream[confluent]"),
     "kafka-streams": Library("maven", "org.apache.kafka:kafka-streams"),
     "spring-kafka": Library("maven", "org.springframework.kafka:spring-kafka"),
     "reactor-kafka": Library("maven", "io.projectreactor.kafka:reactor-kafka"),

@@ -34,7 +34,7 @@ _OPTIONS = {
     _SHOW: {"cases", "all"},
     _RUN: {"cases", "all", "client", "times", "calm", "matrix", "save", "upstream", "traces"},
     _MATRIX: {"cases", "all", "report", "report_dir"},
-    _SCOREBOARD: {"all", "client", "times", "save", "upstream", "traces", "failure", "broker_name"},
+    _SCOREBOARD: {"all", "client", "times", "save", "upstream", "traces", "failure", "broker_name", "add"},
 }
 """What each of them acts on."""
 _OTHER = "broken otherwise"
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--failure", action="append", default=[], metavar="NAME", help=f"{', '.join(FAILURES)} (default: all)"
     )
     board.add_argument("--broker-name", metavar="NAME", help=f"what --save calls the cluster of --upstream: {KAFKA!r}")
+    board.add_argument("--add", action="store_true", help="with --save: run what a saved cell lacks of --times")
     parser.add_argument(
         "--upstream", metavar="HOST:PORT", help="run on this Kafka, behind a proxy, with the failures a proxy can make"
     )

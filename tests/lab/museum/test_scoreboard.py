@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,10 @@ from minibroker_lab.judge.verdict import BrokenPromise
 from minibroker_lab.museum.cases import CaseError
 from minibroker_lab.museum.command import add_arguments
 from minibroker_lab.museum.scoreboard import feed, runs
-from minibroker_lab.museum.scoreboard.cells import HERE, KAFKA, Cell, as_markdown, cell, read_cells, save
+from minibroker_lab.museum.scoreboard.cells import HERE, KAFKA, Cell, as_markdown, read_cells, save
 from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.frameworks import Framework, place, read_all
+from minibroker_lab.museum.scoreboard.pace import Pace, stretch
 from minibroker_lab.museum.scoreboard.verdict import Verdict, verdict
 from minibroker_protocol.records import Record, build_batch
 
@@ -198,25 +202,58 @@ def test_a_program_gets_each_portion_once_the_one_before_is_committed(monkeypatc
     assert feed.follow(ended, ended, "in", ended.progress) == "ended with 3"
 
 
+def clock(step: float, count: int = 1_000) -> tuple[Iterator[float], Callable[[], float]]:
+    """So many looks, that far apart."""
+    seconds = iter(step * number for number in range(count))
+    return seconds, lambda: next(seconds)
+
+
 def test_a_program_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(0, 10_000, 10))
     monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(feed.time, "monotonic", lambda: next(now))
+    seconds, looks = clock(10.0)
     program: Any = Program(last=feed.RECORDS)
-    assert feed.follow(program, program, "in", lambda: 1) == f"{feed.STUCK} for 100 s"
-    before = next(now)
+    behind = f"behind 1 record of {feed.RECORDS}"
+    assert feed.follow(program, program, "in", lambda: 1, clock=looks) == f"{feed.STUCK} for 100 s {behind}"
+    before = next(seconds)
     program = Program(last=feed.RECORDS)
-    assert feed.follow(program, program, "in", lambda: 1, 500.0) == f"{feed.STUCK} for 600 s"
-    assert next(now) - before >= 600
+    assert feed.follow(program, program, "in", lambda: 1, 500.0, looks) == f"{feed.STUCK} for 600 s {behind}"
+    assert next(seconds) - before >= 600
+
+
+def test_a_program_that_gets_on_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look in 90 s, each with a record more."""
+    monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
+    reached = itertools.count(1)
+    program: Any = Program(last=feed.RECORDS)
+    assert feed.follow(program, program, "in", lambda: next(reached), clock=clock(90.0)[1]) == ""
+    assert next(reached) > feed.RECORDS
+
+
+@pytest.mark.parametrize(("busy", "told"), [(1.0, 60.0), (4.0, 15.0)])
+def test_seconds_are_those_of_an_idle_machine(busy: float, told: float) -> None:
+    """On one that is four times as slow a minute counts as a quarter of one."""
+    seconds, now = clock(0.25)
+    pace = Pace(now, lambda: busy)
+    began = next(seconds)
+    while next(seconds) - began < 60:
+        reached = pace()
+    assert reached == pytest.approx(told, rel=0.05)
+
+
+def test_how_slow_a_machine_is_shows_in_what_a_piece_of_work_takes() -> None:
+    """Three looks at the processor's time and two at the wall's."""
+    for wall, expected in ((0.02, 1.0), (0.06, 3.0), (0.01, 1.0)):
+        passed, worked = iter((5.0, 5.0 + wall)), iter((1.0, 1.005, 1.02))
+        assert stretch(partial(next, passed), partial(next, worked)) == pytest.approx(expected)
+    assert stretch() >= 1
 
 
 def test_a_program_that_passed_over_a_record_gets_the_next_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     """That it lost one shows in the records behind it."""
-    seconds = iter(range(0, 10_000, 5))
     monkeypatch.setattr(feed.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(feed.time, "monotonic", lambda: next(seconds))
     program: Any = Program(last=feed.RECORDS)
-    assert feed.follow(program, program, "in", lambda: program.end - 1).startswith(feed.STUCK)
+    looks = clock(5.0)[1]
+    assert feed.follow(program, program, "in", lambda: program.end - 1, clock=looks).startswith(feed.STUCK)
     assert program.end == feed.RECORDS
 
 
@@ -225,6 +262,20 @@ def test_the_error_of_a_program_is_its_last_line_that_names_one() -> None:
     assert feed.error_line(said) == "org.apache.kafka.KafkaException: fenced"
     assert feed.error_line("one\ntwo\n\n") == "two"
     assert feed.error_line("") == "nothing was printed"
+
+
+def test_a_long_error_is_cut_between_words_and_keeps_its_kind() -> None:
+    long = " ".join(f"word{number}" for number in range(60))
+    line = feed.error_line(f"Error of a.b.FencedException: {long}")
+    assert line.startswith("Error of a.b.FencedException: word0")
+    assert len(line) <= 200
+    assert line.removesuffix(" …").split()[-1] in long.split()
+    late = feed.error_line(f"Error: {long}: a.b.FencedException: too late {long}")
+    assert late.startswith("… a.b.FencedException: too late word0")
+    assert late.endswith(" …")
+    assert len(late) <= 200
+    short = "a.b.FencedException: it has  two blanks"
+    assert feed.error_line(short) == "a.b.FencedException: it has two blanks"
 
 
 @pytest.mark.parametrize(
@@ -246,16 +297,96 @@ def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
 
     options = Namespace(times=2, upstream=None, broker_name=None, traces=None)
     own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options, try_out)
-    assert [own.cell(failure).text for failure in ("timeout", "leader", "none")] == texts
+    assert [list(own.cells(failure))[-1].text for failure in ("timeout", "leader", "none")] == texts
     assert scripts == ["no-failure"] * 3
     assert (
         "timeout: no verdict: without a failure: no verdict (the feed ended with 1)" in capsys.readouterr().out
     ) == (status == 1)
 
 
-def test_a_run_that_did_not_return_names_no_script() -> None:
-    measured = cell(("mini", "1.0", "timeout", HERE), "2026-11-27", [Verdict("no verdict", "EndTxn 2: no progress")])
-    assert (measured.text, measured.why) == ("no verdict 1 of 1", {})
+def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) -> Cell:
+    """With these runs."""
+    return reduce(lambda measured, verdict: measured.plus(verdict, date), verdicts, Cell(*at, date))
+
+
+def ran(script: Script, *promises: BrokenPromise) -> Judged:
+    """A run with one transaction, whose failure was met."""
+    ended = {"api": "EndTxn", "errors": [], "request": {"transactional_id": "app"}}
+    return Judged(JudgedRun(script, status=0, fired=1, exchanges=[ended]), promises)
+
+
+@contextmanager
+def no_program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
+    yield []
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "why"),
+    [
+        ("no progress for 100 s: x", 2, {"no verdict": "no progress for 100 s: x"}),
+        ("ended with 1: an error", 1, {"ended with an error": "EndTxn 2: ended with 1: an error"}),
+    ],
+)
+def test_no_verdict_is_no_failure(tmp_path: Path, reason: str, code: int, why: dict[str, str]) -> None:
+    """What ended the run is kept, and no script is named."""
+
+    def tried(task: Task, script: Script, what: str) -> Judged:
+        given_up = [broken("no-progress", message=f"the client gave up: {reason}")] if script.steps else []
+        both = ran(script, *given_up)
+        both.run.exchanges.append(both.run.exchanges[0])
+        return both
+
+    folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "timeout", "--save")
+    assert runs.scoreboard(arguments, folder=folder, program=no_program, try_out=tried) == code
+    assert [measured.why for measured in read_cells(folder)] == [why]
+
+
+def test_runs_are_added_to_those_that_are_saved(tmp_path: Path) -> None:
+    """They go on where those ended in the turn of scripts, and each is saved at once."""
+    scripts: list[str] = []
+    saved: list[int] = []
+
+    def tried(task: Task, script: Script, what: str) -> Judged:
+        scripts.append(script.name)
+        saved.append(sum(measured.runs for measured in read_cells(folder)))
+        judged = ran(script)
+        judged.run.exchanges.append({"api": "InitProducerId", "errors": [], "request": {"transactional_id": "app"}})
+        return judged
+
+    folder, options = mini_of(tmp_path, "1.0"), ("mini", "--failure", "killed-after", "--save", "--add", "--times")
+    at = "mini", "1.0", "killed-after", HERE
+    save(folder, cell(at, "2026-11-27", [Verdict("lost", "InitProducerId 1: k7"), Verdict("held"), Verdict("held")]))
+    assert runs.scoreboard(asked(*options, "5"), folder=folder, program=no_program, try_out=tried) == 1
+    assert scripts == ["no-failure", "EndTxn 1", "InitProducerId 1"]
+    assert saved == [3, 3, 4]
+    (measured,) = read_cells(folder)
+    assert (measured.text, measured.why) == ("held 4 of 5, lost 1 of 5", {"lost": "InitProducerId 1: k7"})
+    assert runs.scoreboard(asked(*options, "5"), folder=folder, program=no_program, try_out=tried) == 1
+    assert len(scripts) == 3
+
+
+def test_failures_of_a_program_without_transactions_are_about_what_it_writes() -> None:
+    """`killed-after` has the requests of transactions besides, which it does not send."""
+    tried: list[tuple[str, str | None]] = []
+
+    def try_out(task: Task, script: Script, what: str) -> Judged:
+        target = json.loads(task.command[4])[feed.OUTPUT]
+        tried.extend((script.name, step.rule["topic"]) for step in script.steps)
+        assert not script.steps or fnmatchcase(target, script.steps[0].rule["topic"])
+        sent = [
+            {"api": "Produce", "errors": [], "request": {"transactional_id": None, "topic_data": [{"name": name}]}}
+            for name in ("in-1", target)
+        ]
+        return Judged(JudgedRun(script, status=0, fired=1, exchanges=sent), [])
+
+    options = Namespace(times=1, upstream=None, broker_name=None, traces=None)
+    mini = Framework("Mini", "Twice.", "https://example.org", transaction_timeout_ms=0)
+    own = runs.Runs(mini, "1.0", ["mini"], options, try_out)
+    assert [list(own.cells(failure))[-1].text for failure in ("killed-after", "timeout")] == [
+        "held 1 of 1",
+        "no such request",
+    ]
+    assert tried == [("Produce 1", "out-*")]
 
 
 def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
@@ -299,10 +430,11 @@ def test_what_only_another_cluster_showed_is_on_the_page() -> None:
         measured("crash", KAFKA, "held"),
     ]
     said = [line.removeprefix("* Mini 1.0, ") for line in as_markdown([mini], cells).splitlines() if "* Mini" in line]
+    rates = "no verdict 1 of 2, torn 1 of 2"
     assert [line.partition(" `minibroker ")[0] for line in said] == [
         "transaction timeout, lost, on Kafka 4.4.0 only: held 1 of 2, lost 1 of 2, `why lost`. Here: held 2 of 2.",
-        "record too large, no verdict, on Kafka 4.4.0 only: no verdict 1 of 2, torn 1 of 2. Here: torn 1 of 1.",
-        "record too large, torn: `why torn`. Kafka 4.4.0: no verdict 1 of 2, torn 1 of 2, `why torn`.",
+        f"record too large, no verdict, on Kafka 4.4.0 only: {rates}, `why no verdict`. Here: torn 1 of 1.",
+        f"record too large, torn: `why torn`. Kafka 4.4.0: {rates}, `why torn`.",
         "no failure, doubled, on Kafka 4.4.0 only: doubled 1 of 1, `why doubled`. Here: not run.",
     ]
     assert [line.partition("mini==1.0 ")[2] for line in said] == [
@@ -358,6 +490,7 @@ def test_cells_of_the_repository_are_about_its_frameworks_and_failures() -> None
         (["quixstreams", "--matrix"], "--matrix is for run, not for scoreboard"),
         (["quixstreams", "--failure", "timeouts"], "there is no failure 'timeouts', did you mean timeout?"),
         (["quixstreams", "--upstream", "kafka:1", "--save"], "--save with --upstream needs --broker-name NAME"),
+        (["quixstreams", "--add"], "--add goes with --save"),
         (["quixstreams", "--broker-name", "Kafka 4.4.0"], "--broker-name goes with --upstream"),
         (["quixstreams", "--upstream", "kafka:1", "--broker-name", HERE], "--broker-name cannot be minibroker"),
     ],
@@ -375,20 +508,15 @@ def test_options_that_make_no_sense(capsys: pytest.CaptureFixture[str], options:
     ],
 )
 def test_cells_are_saved_under_the_name_of_their_broker(tmp_path: Path, options: list[str], broker: str) -> None:
-    @contextmanager
-    def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
-        yield []
-
     waits = []
 
     def tried(task: Task, script: Script, what: str) -> Judged:
         assert task.upstream == ("kafka:1" if options else "")
         waits.append(json.loads(task.command[4]).get(feed.WAITS))
-        ended = {"api": "EndTxn", "errors": [], "request": {"transactional_id": "app"}}
-        return Judged(JudgedRun(script, status=0, fired=1, exchanges=[ended]), [])
+        return ran(script)
 
     folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "timeout", "--save", *options)
-    assert runs.scoreboard(arguments, folder=folder, program=program, try_out=tried) == 0
+    assert runs.scoreboard(arguments, folder=folder, program=no_program, try_out=tried) == 0
     assert [cell.broker for cell in read_cells(folder)] == [broker]
     assert waits == (["0", "75"] if options else [None, None])  # only behind a proxy the wait is real
 

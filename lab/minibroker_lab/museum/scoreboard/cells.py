@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_UNDECIDED
 from minibroker.kernel.words import reason
 from minibroker_lab.museum.cases import CaseError, alone
 from minibroker_lab.museum.scoreboard.failures import FAILURES
@@ -27,7 +28,7 @@ class Cell:
 
     broker: `HERE`, or the name of a cluster behind the proxy.
     verdicts: how many runs each; empty where the program sends no request that the failure is about.
-    why: the reason of each verdict in one line; runs that did not return have none.
+    why: the reason of each verdict in one line, of its first run.
     """
 
     framework: str
@@ -46,14 +47,19 @@ class Cell:
     @property
     def text(self) -> str:
         """``held 9 of 10, lost 1 of 10``."""
-        runs = sum(self.verdicts.values())
-        return ", ".join(f"{said} {count} of {runs}" for said, count in self.verdicts.items()) or NOT_SENT
+        return ", ".join(f"{said} {count} of {self.runs}" for said, count in self.verdicts.items()) or NOT_SENT
 
+    @property
+    def runs(self) -> int:
+        """How many."""
+        return sum(self.verdicts.values())
 
-def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) -> Cell:
-    """The cell that the verdicts of its runs make, in their order."""
-    why = {verdict.said: verdict.why for verdict in reversed(verdicts) if verdict.why and verdict.said != NO_VERDICT}
-    return Cell(*at, date, dict(Counter(verdict.said for verdict in verdicts).most_common()), why)
+    def plus(self, verdict: Verdict, date: str) -> Cell:
+        """With a run more."""
+        verdicts = Counter(self.verdicts)
+        verdicts[verdict.said] += 1
+        why = {verdict.said: verdict.why, **self.why} if verdict.why else self.why
+        return replace(self, date=date, verdicts=dict(verdicts.most_common()), why=why)
 
 
 def read_cells(folder: Path) -> list[Cell]:
@@ -123,7 +129,7 @@ def as_markdown(frameworks: Sequence[Framework], cells: Sequence[Cell]) -> str:
 
 
 def _runs(measured: Cell | None) -> int:
-    return 0 if measured is None else sum(measured.verdicts.values())
+    return 0 if measured is None else measured.runs
 
 
 def _command(framework: Framework, version: str, failure: str, runs: int, *, upstream: bool = False) -> str:
@@ -144,6 +150,7 @@ def _code(text: str) -> str:
     return f"`{text.replace('`', '')}`"
 
 
-def broken(cells: Sequence[Cell]) -> bool:
-    """Whether a run did not hold."""
-    return any(set(cell.verdicts) - {HELD} for cell in cells)
+def outcome(cells: Sequence[Cell]) -> int:
+    """The exit status: whether a run did not hold, else whether one has no verdict, which is no failure."""
+    said = {said for cell in cells for said in cell.verdicts}
+    return EXIT_BROKEN if said - {HELD, NO_VERDICT} else EXIT_UNDECIDED if NO_VERDICT in said else EXIT_HELD

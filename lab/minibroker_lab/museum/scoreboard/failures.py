@@ -1,7 +1,8 @@
 """The failures that every framework meets, in the order of the page's columns.
 
 A failure is one script of the judge, or one for each named request of the exactly-once path; the runs of a cell take
-turns with them. Rules match requests with a transactional id only, so that none is about the requests of `feed`.
+turns with them. Rules match requests with a transactional id only, so that none is about the requests of `feed`; of a
+program without transactions those that write its output.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _REQUESTS: Final = (
     "InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn",
 )  # fmt: skip
 _MINUTE_MS: Final = 60_000
+TRANSACTIONAL: Final[Mapping[str, str]] = {"transactional_id": "*"}
 DEFAULT_TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms of clients."""
 _LATER_MS: Final = 15_000
@@ -50,12 +52,18 @@ class Failure(NamedTuple):
         return not any(rule_from(dict(step.rule)).action.needs_cluster for step in steps)
 
     def scripts(
-        self, seen: Mapping[str, int], timeout_ms: int = DEFAULT_TIMEOUT_MS, *, real_time: bool = False
+        self,
+        seen: Mapping[str, int],
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        *,
+        match: Mapping[str, str] = TRANSACTIONAL,
+        real_time: bool = False,
     ) -> list[Script]:
         """A script for each request that a run without failures sent; a single empty one where nothing fails.
 
         seen: how many of each API.
         timeout_ms: transaction.timeout.ms of the producer.
+        match: which of them are the program's, as a rule has it.
         real_time: nobody can set the clock: behind a proxy.
         """
         if not self.requests:
@@ -65,7 +73,7 @@ class Failure(NamedTuple):
             sent = seen.get(api, 0)
             if sent:
                 nth = min(sent, 2)  # the second transaction: one is committed by then
-                rule = {"api": api, "transactional_id": "*", "nth": nth, **self.fault(timeout_ms)}
+                rule = {"api": api, **match, "nth": nth, **self.fault(timeout_ms)}
                 if self.waits and real_time:
                     rule["times"] = _TRIES
                 scripts.append(Script(f"{api} {nth}", self.about, (step(rule),), self.brokers))

@@ -3,7 +3,8 @@
 Its arguments are NAMES and the program's command. It writes the input in portions, each once the program has reached
 the end of the one before, by the group's offsets or by the records of the output, and ends the program with SIGTERM
 when it has reached the end of all. Started again after a kill, it writes the portions that are missing. A program that
-ends by itself, or makes no progress, is a ``give up`` of the history, with the reason (`ENDED`, `STUCK`).
+ends by itself, or makes no progress, is a ``give up`` of the history, with the reason (`ENDED`, `STUCK`). Nothing
+else ends a run: it may take long where it gets on, and where it does not, an idle machine's seconds count (`Pace`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,9 @@ from minibroker.client.connection import BrokerFailed
 from minibroker.client.topics import LATEST, READ_COMMITTED, Span, committed
 from minibroker.client.transactional import GROUP_KEY, TransactionalClient
 from minibroker.kernel.asyncio_runtime import wall_ms
+from minibroker.kernel.words import counted
 from minibroker_lab.museum.scoreboard.frameworks import OUTPUT_RECORDS
+from minibroker_lab.museum.scoreboard.pace import Clock, Pace
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch, decode_records
@@ -40,11 +44,14 @@ PARTITIONS: Final = 2
 _PORTIONS, _PORTION = 4, 6
 RECORDS: Final = _PORTIONS * _PORTION
 _PATIENCE_SECONDS = 100.0
+"""How long a program may stand still: more than sessions, transactions' ends and a restart take together."""
 _LOST_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
 _WIDTH = 200
+_CUT: Final = " …"
 _ERROR: Final = re.compile(r"\w*(Exception|Error|error|FATAL|fatal|panic)\b")
+_KIND: Final = re.compile(r"\w(Exception|Error)\b")
 
 
 class Feed(TransactionalClient):
@@ -123,14 +130,25 @@ class Feed(TransactionalClient):
 
 
 def error_line(text: str) -> str:
-    """The last line of a program's output that names an error, else its last one."""
+    """The last line of a program's output that names an error, else its last one; a long one is cut between words and
+    keeps the kind of the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _ERROR.search(line) and not line.startswith("at ")]
-    return (named or lines or ["nothing was printed"])[-1][:_WIDTH]
+    line = (named or lines or ["nothing was printed"])[-1]
+    short = textwrap.shorten(line, _WIDTH, placeholder=_CUT)
+    kinds = [word for word in line.split() if _KIND.search(word)]
+    if not kinds or kinds[-1] in short:
+        return short
+    return textwrap.shorten(f"{_CUT.strip()} {line[line.rindex(kinds[-1]) :]}", _WIDTH, placeholder=_CUT)
 
 
 def follow(
-    program: subprocess.Popen[bytes], feed: Feed, topic: str, progress: Callable[[], int], waits: float = 0.0
+    program: subprocess.Popen[bytes],
+    feed: Feed,
+    topic: str,
+    progress: Callable[[], int],
+    waits: float = 0.0,
+    clock: Clock | None = None,
 ) -> str:
     """Feed the program until all is done; why it went wrong, else an empty text.
 
@@ -140,26 +158,28 @@ def follow(
     topic: of the input.
     progress: how many records the program has come to, -1 while that cannot be said.
     waits: as `WAITS`.
+    clock: default: `Pace`.
     """
+    clock = clock or Pace()
     patience = _PATIENCE_SECONDS + waits
-    deadline, seen = time.monotonic() + patience, -1
-    while time.monotonic() < deadline:
+    deadline, seen = clock() + patience, -1
+    while (now := clock()) < deadline:
         if program.poll() is not None:
             return f"{ENDED} {program.returncode}"
         end = sum(feed.written(topic))
         reached = progress()
         if reached > seen:
-            deadline, seen = time.monotonic() + patience, reached
-        waited = time.monotonic() - (deadline - patience)
+            deadline, seen = now + patience, reached
+        waited = now - (deadline - patience)
         if reached >= end or not end or (end < RECORDS and waited > _LOST_SECONDS):
             if end >= RECORDS:
                 return ""
             if reached < end:
-                deadline = time.monotonic() + patience
+                deadline = now + patience
             first = end // _PORTION * _PORTION
             feed.write(topic, range(first, first + _PORTION))
         time.sleep(_POLL_SECONDS)
-    return f"{STUCK} for {patience:.0f} s"
+    return f"{STUCK} for {patience:.0f} s behind {counted(max(seen, 0), 'record')} of {RECORDS}"
 
 
 def stop(program: subprocess.Popen[bytes]) -> None:

@@ -28,7 +28,7 @@ class Framework:
     words: instead of runs.
     program: the framework whose program it shares.
     environment: variables of the program, beside those of `feed`.
-    transaction_timeout_ms: the producer's transaction.timeout.ms.
+    transaction_timeout_ms: the producer's transaction.timeout.ms; 0: it has no transactions.
     progress: where it is seen how far the program is: ``group``, its offsets, or ``output``, for one that keeps its
         offsets elsewhere.
     """

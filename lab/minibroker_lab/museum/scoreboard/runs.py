@@ -9,13 +9,14 @@ import json
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from minibroker.exit_codes import EXIT_BROKEN, EXIT_HELD, EXIT_SKIPPED
+from minibroker.exit_codes import EXIT_HELD, EXIT_SKIPPED
 from minibroker.kernel.words import near
 from minibroker.output import say, write_out
 from minibroker.server.temporary_directory import TemporaryDirectory
+from minibroker_lab.judge.application import topic_name
 from minibroker_lab.judge.exchanges import Exchange
 from minibroker_lab.judge.files import save_trace
 from minibroker_lab.judge.lineage import Lineage
@@ -26,15 +27,13 @@ from minibroker_lab.museum.cases import CaseError
 from minibroker_lab.museum.clients import ClientError, Programs, program
 from minibroker_lab.museum.scoreboard.cells import (
     HERE,
-    NOT_SENT,
     Cell,
     as_markdown,
-    broken,
-    cell,
+    outcome,
     read_cells,
     save,
 )
-from minibroker_lab.museum.scoreboard.failures import FAILURES
+from minibroker_lab.museum.scoreboard.failures import FAILURES, TRANSACTIONAL
 from minibroker_lab.museum.scoreboard.feed import (
     COMMITTED,
     GROUP,
@@ -49,7 +48,9 @@ from minibroker_lab.museum.scoreboard.frameworks import Framework, chosen, place
 from minibroker_lab.museum.scoreboard.verdict import HELD, NO_VERDICT, Verdict, verdict
 
 _FEED = "minibroker_lab.museum.scoreboard.feed"
-_TIMEOUT_SECONDS, _START_SECONDS = 240.0, 60.0
+_TARGET = "out-"
+_TIMEOUT_SECONDS = 3600.0
+"""The feed ends each run; this is for one that does not."""
 
 
 def scoreboard(
@@ -60,7 +61,8 @@ def scoreboard(
     try_out: TryOut = try_out,
 ) -> int:
     """`minibroker museum scoreboard`: print the table, or run the frameworks that are named; then 0 when all runs held,
-    1 when one did not, 77 when nothing could be run. Raises CaseError, ConfigError, HistoryError, StartError, OSError.
+    1 when one did not, 2 when one has no verdict, 77 when nothing could be run. Raises CaseError, ConfigError,
+    HistoryError, StartError, OSError.
 
     folder: of the frameworks, default: `place`.
     """
@@ -70,7 +72,8 @@ def scoreboard(
     wanted = wanted or [chosen(frameworks, name) for name in arguments.case]
     if wanted:
         return _run(wanted, arguments, folder, program, try_out)
-    if arguments.client or arguments.failure or arguments.save or arguments.upstream or arguments.traces:
+    options = arguments
+    if options.client or options.failure or options.save or options.add or options.upstream or options.traces:
         raise CaseError("name a framework to run, or --all; without them the table of what was measured is printed")
     write_out(as_markdown(frameworks, read_cells(folder)))
     return EXIT_HELD
@@ -89,6 +92,8 @@ def _run(
         raise CaseError(f"--broker-name cannot be {HERE}: these cells are of a broker of our own")
     if arguments.upstream and arguments.save and not arguments.broker_name:
         raise CaseError("--save with --upstream needs --broker-name NAME: what this cluster is, with its version")
+    if arguments.add and not arguments.save:
+        raise CaseError("--add goes with --save: it adds runs to what is saved")
     clients = [framework.client for framework in wanted]
     for client, _ in arguments.client:
         if client not in clients:
@@ -102,17 +107,24 @@ def _run(
                     measured += _cells(Runs(framework, version, command, arguments, try_out), arguments, folder)
             except ClientError as error:
                 say(f"{framework.name} {version}: SKIPPED: {error}")
-    return EXIT_BROKEN if broken(measured) else EXIT_HELD if measured else EXIT_SKIPPED
+    return outcome(measured) if measured else EXIT_SKIPPED
 
 
 def _cells(runs: Runs, arguments: argparse.Namespace, folder: Path) -> list[Cell]:
     measured = []
+    kept = {cell.at: cell for cell in read_cells(folder)} if arguments.add else {}
     for name in arguments.failure or FAILURES:
         if arguments.upstream and not FAILURES[name].behind_proxy:
             continue
-        measured.append(runs.cell(name))
+        so_far = []
+        for cell in runs.cells(name, kept.get(runs.at(name))):
+            so_far.append(cell)
+            if arguments.add:
+                save(folder, cell)
+        measured.append(so_far[-1])
         if arguments.save:
-            save(folder, measured[-1])
+            save(folder, so_far[-1])
+        say(f"{' '.join(runs.at(name)[:3])}: {so_far[-1].text}", flush=True)
     return measured
 
 
@@ -124,6 +136,19 @@ def transactional(exchanges: Iterable[Exchange]) -> Counter[str]:
         if not exchange["errors"]
         # v3_and_below_transactional_id of AddPartitionsToTxn
         and any(name.endswith("transactional_id") and value for name, value in (exchange["request"] or {}).items())
+    )
+
+
+def written(exchanges: Iterable[Exchange], topic: str, topic_names: Mapping[str, str]) -> Counter[str]:
+    """How many Produce to a topic succeeded.
+
+    topic_names: by topic id as exchanges have it.
+    """
+    return Counter(
+        "Produce"
+        for exchange in exchanges
+        if exchange["api"] == "Produce" and not exchange["errors"]
+        if topic in [topic_name(entry, topic_names) for entry in exchange["request"]["topic_data"]]
     )
 
 
@@ -145,51 +170,76 @@ class Runs:
         self._arguments, self._try_out = arguments, try_out
         self._calm: tuple[Verdict, Counter[str]] | None = None
 
-    def cell(self, failure: str) -> Cell:
-        """So many runs under a failure, which take turns with its scripts."""
-        at = (
-            self._framework.name,
-            self._version,
-            failure,
-            self._arguments.broker_name or self._arguments.upstream or HERE,
-        )
+    def at(self, failure: str) -> tuple[str, str, str, str]:
+        """Of the cell."""
+        broker = self._arguments.broker_name or self._arguments.upstream or HERE
+        return self._framework.name, self._version, failure, broker
+
+    def cells(self, failure: str, kept: Cell | None = None) -> Iterator[Cell]:
+        """The cell after each run under a failure; they take turns with its scripts. Without any where there is
+        nothing to run.
+
+        kept: its first runs.
+        """
+        at = self.at(failure)
         what = " ".join(at[:3])
-        verdicts: list[Verdict] = []
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        measured = kept or Cell(*at, date)
+        if measured.runs >= self._arguments.times:
+            yield measured
+            return
         calm, requests = self._requests() if FAILURES[failure].requests else (Verdict(HELD), Counter[str]())
         if calm.said != HELD:
             # Requests that are missing in it say nothing.
-            verdicts.append(Verdict(NO_VERDICT, f"without a failure: {calm.said} ({calm.why})"))
-            say(f"{what}: {NO_VERDICT}: {verdicts[0].why}", flush=True)
-        scripts = [] if verdicts else self._scripts(failure, requests)
-        for number, script in zip(range(self._arguments.times), itertools.cycle(scripts)):
-            verdicts.append(self._verdict(script, f"{what} {number + 1}"))
-            said, why = verdicts[-1]
-            say(f"{what}: run {number + 1}, {script.name}: {said}{f' ({why})' if why else ''}", flush=True)
-        measured = cell(at, datetime.datetime.now(datetime.UTC).date().isoformat(), verdicts)
-        say(f"{what}: {measured.text if verdicts else NOT_SENT}", flush=True)
-        return measured
+            verdict = Verdict(NO_VERDICT, f"without a failure: {calm.said} ({calm.why})")
+            say(f"{what}: {NO_VERDICT}: {verdict.why}", flush=True)
+            yield measured.plus(verdict, date)
+            return
+        scripts = self._scripts(failure, requests)
+        if not scripts:
+            yield measured
+        for number, script in enumerate(itertools.islice(itertools.cycle(scripts), self._arguments.times), 1):
+            if number > measured.runs:
+                verdict = self._verdict(script, f"{what} {number}")
+                why = f" ({verdict.why})" if verdict.why else ""
+                say(f"{what}: run {number}, {script.name}: {verdict.said}{why}", flush=True)
+                measured = measured.plus(verdict, date)
+                yield measured
 
     def _scripts(self, failure: str, requests: Counter[str]) -> list[Script]:
-        timeout_ms = self._framework.transaction_timeout_ms
-        return FAILURES[failure].scripts(requests, timeout_ms, real_time=self._arguments.upstream is not None)
+        own = self._framework
+        return FAILURES[failure].scripts(
+            requests,
+            own.transaction_timeout_ms,
+            match=TRANSACTIONAL if own.transaction_timeout_ms else {"topic": f"{_TARGET}*"},
+            real_time=self._arguments.upstream is not None,
+        )
 
     def _requests(self) -> tuple[Verdict, Counter[str]]:
-        """The verdict of a run without failures, and the transactional requests in it."""
+        """The verdict of a run without failures, and the requests in it that failures are about."""
         if self._calm is None:
             judged, topics, committed = self._judged(FAILURES["none"].scripts({})[0], "requests")
-            self._calm = verdict(judged, topics, committed), transactional(judged.run.exchanges)
+            run = judged.run
+            own = (
+                transactional(run.exchanges)
+                if self._framework.transaction_timeout_ms
+                else written(run.exchanges, topics[-1], run.topic_names)
+            )
+            self._calm = verdict(judged, topics, committed), own
         return self._calm
 
     def _verdict(self, script: Script, what: str) -> Verdict:
         judged, topics, committed = self._judged(script, what)
         save_trace(judged, self._arguments.traces, what.replace(" ", "-"))
         measured = verdict(judged, topics, committed)
-        return measured._replace(why=f"{script.name}: {measured.why}") if measured.why else measured
+        if measured.said in (HELD, NO_VERDICT):
+            return measured
+        return measured._replace(why=f"{script.name}: {measured.why}")
 
     def _judged(self, script: Script, what: str) -> tuple[Judged, list[str], dict[int, int]]:
         """With the topics of input and output, whose names no other run has, and the offsets of the group."""
         run = uuid.uuid4().hex[:8]
-        source, target = f"in-{run}", f"out-{run}"
+        source, target = f"in-{run}", f"{_TARGET}{run}"
         with TemporaryDirectory() as state:
             names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
             names |= {PROGRESS: self._framework.progress, **self._framework.environment}
@@ -203,7 +253,6 @@ class Runs:
                 {"topics": dict.fromkeys((source, target), PARTITIONS)},
                 lineage=[Lineage(source, target, "key")],
                 any_status=True,
-                start=_START_SECONDS,
                 upstream=self._arguments.upstream or "",
             )
             judged = self._try_out(task, script, what)
