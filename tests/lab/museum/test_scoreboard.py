@@ -394,7 +394,7 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     at = "mini", "1.0", "timeout", HERE
     lost = Verdict("lost", "EndTxn 2: k7 is missing")
     save(folder, cell(at, "2026-11-27", [Verdict("held")]))
-    save(folder, cell(at, "2026-11-27", [lost, Verdict("held"), lost]))  # in place of the first
+    save(folder, cell(at, "2026-11-27", [lost, Verdict("held"), lost._replace(why="later")]))  # in place of the first
     save(folder, cell((*at[:3], KAFKA), "2026-11-28", [Verdict("lost", "EndTxn 2: k8")]))
     save(folder, Cell("mini", "1.0", "oversized", HERE, "2026-11-27"))
     mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0", "0.9"), folder=folder / "mini")
