@@ -4,7 +4,7 @@ Its arguments are NAMES and the program's command. It writes the input in portio
 the end of the one before, by the group's offsets or by the records of the output, and ends the program with SIGTERM
 when it has reached the end of all. Started again after a kill, it writes the portions that are missing. A program that
 ends by itself, or makes no progress, is a ``give up`` of the history, with the reason (`ENDED`, `STUCK`). Nothing
-else ends a run: it may take long where it gets on, and where it does not, an idle machine's seconds count (`Pace`).
+else ends a run: it may take long where it gets on, and where it does not it is given more on a busy machine (`Pace`).
 """
 
 from __future__ import annotations

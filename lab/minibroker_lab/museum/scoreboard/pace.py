@@ -1,4 +1,4 @@
-"""Seconds as an idle machine has them: what a program is given does not depend on what else runs beside it."""
+"""A clock that waits for programs on a busy machine: what they are given does not depend on what else runs there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Final
 _WORK_SECONDS: Final = 0.01
 """Longer than a scheduler lets one thread run while others wait."""
 _EVERY_SECONDS: Final = 1.0
+_SLACK: Final = 5.0
+"""Programs mostly wait, for which a busy machine needs no longer: a fifth of the time that they are given is enough for
+their work on an idle one."""
 
 Clock = Callable[[], float]
 """Gives seconds, from any start."""
@@ -23,16 +26,20 @@ def stretch(wall: Clock = time.monotonic, cpu: Clock = time.thread_time) -> floa
 
 
 class Pace:
-    """A clock that goes as much slower as programs do: measured once a second, for the seconds before."""
+    """A second of it does as much for a program as one of an idle machine; how slow this one is is measured once a
+    second, for the time before."""
 
     def __init__(self, wall: Clock = time.monotonic, stretch: Callable[[], float] = stretch) -> None:
         self._wall, self._stretch = wall, stretch
-        self._own, self._measured, self._now = 0.0, stretch(), wall()
+        self._own, self._rate, self._now = 0.0, self._measured(), wall()
 
     def __call__(self) -> float:
         now = self._wall()
         if now - self._now >= _EVERY_SECONDS:
-            self._measured = self._stretch()
-            self._own += (now - self._now) / self._measured
+            self._rate = self._measured()
+            self._own += (now - self._now) * self._rate
             self._now = now
-        return self._own + (self._wall() - self._now) / self._measured
+        return self._own + (now - self._now) * self._rate
+
+    def _measured(self) -> float:
+        return min(1.0, _SLACK / self._stretch())
