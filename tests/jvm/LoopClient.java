@@ -23,7 +23,9 @@ public final class LoopClient {
     private static final int INPUTS = 6;
     private static final String IN_ONE = "2";
     private static final int TRIES = 5;
-    private static final Duration PATIENCE = Duration.ofSeconds(20);
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    /** Of requests that no script leaves without an answer, in ms: a machine may be busy. */
+    private static final String PATIENT = "10000";
     private static final TopicPartition INPUT = new TopicPartition("in", 0);
 
     private final String mistake;
@@ -46,14 +48,14 @@ public final class LoopClient {
     private static Properties common() {
         Properties config = new Properties();
         config.put("bootstrap.servers", System.getenv("BOOTSTRAP_SERVERS"));
-        config.put("request.timeout.ms", "1500");
+        config.put("request.timeout.ms", PATIENT);
         config.put("retry.backoff.ms", "50");
         return config;
     }
 
     private static KafkaProducer<String, String> producer(Map<String, ?> more) {
         Properties config = common();
-        config.put("delivery.timeout.ms", "8000");
+        config.put("delivery.timeout.ms", "12000");
         config.putAll(more);
         return new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
     }
@@ -76,7 +78,8 @@ public final class LoopClient {
         }
         boolean once = mistake.equals("new_id");
         KafkaProducer<String, String> opened = producer(Map.of(
-                "transactional.id", name, "max.block.ms", once ? "700" : "8000", "transaction.timeout.ms", "20000"));
+                "transactional.id", name, "max.block.ms", once ? "700" : "8000", "transaction.timeout.ms", "20000",
+                "request.timeout.ms", "1500"));
         for (int tries = 1; ; tries++) {
             try {
                 opened.initTransactions();

@@ -4,10 +4,12 @@ import kafkajs from 'kafkajs'
 const { Kafka, logLevel } = kafkajs
 const INPUTS = 6
 const IN_ONE = 2
-const kafka = new Kafka({ brokers: process.env.BOOTSTRAP_SERVERS.split(','), logLevel: logLevel.NOTHING, requestTimeout: 3000 })
+const common = { brokers: process.env.BOOTSTRAP_SERVERS.split(','), logLevel: logLevel.NOTHING, connectionTimeout: 10_000 }
+// A script leaves requests of transactions without an answer, no others; a machine may be busy.
+const [short, kafka] = [3000, 20_000].map((requestTimeout) => new Kafka({ ...common, requestTimeout }))
 
-async function open(transactionalId) {
-  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, transactionalId, transactionTimeout: 20_000 })
+async function open(transactionalId, client = short) {
+  const producer = client.producer({ idempotent: true, maxInFlightRequests: 1, transactionalId, transactionTimeout: 20_000 })
   await producer.connect()
   return producer
 }
@@ -36,7 +38,7 @@ async function committed() {
 // The whole input in one Produce, so that the script's failures of Produce are left to the loop.
 const [{ high }] = await asked((admin) => admin.fetchTopicOffsets('in'))
 if (Number(high) === 0) {
-  const feeder = await open()
+  const feeder = await open(undefined, kafka)
   const messages = Array.from({ length: INPUTS }, (_, number) => ({ value: `v${number}`, partition: 0 }))
   await feeder.send({ topic: 'in', acks: -1, messages })
   await feeder.disconnect()
