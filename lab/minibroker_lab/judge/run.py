@@ -17,6 +17,7 @@ from minibroker.program import uninterrupted
 from minibroker_lab.judge.exchanges import Exchange, Produced, produced
 from minibroker_lab.judge.own_cluster import JudgedCluster, LeftBehind
 from minibroker_lab.judge.scripts import Script, Step
+from minibroker_lab.judge.wait import Wait
 
 if TYPE_CHECKING:
     from minibroker.control.client import Fault
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.05
 _KEPT = 10_000
+_OF_TIMEOUT = 0.25
+"""How much of its time a command may spend on requests that fail while a hold waits for one that succeeds."""
 STANDARD_ERROR = 2
 RESTARTS = "MINIBROKER_RESTARTS"
 """The environment variable that tells the command how often it was killed and started again."""
@@ -101,7 +104,7 @@ def run_command(
 
         inject(0)
         due: dict[int, float] = {}
-        before: dict[int, int] = {}
+        waits: dict[int, Wait] = {}
         environment = {
             **os.environ,
             "BOOTSTRAP_SERVERS": broker.bootstrap_servers,
@@ -148,12 +151,12 @@ def run_command(
                             del due[fault.id]
                             fault.release()
                     elif step.until:
-                        if step.since_held and fault.id not in before:
+                        if fault.id not in waits:
                             _collect(broker, run, numbers)  # what was answered between the last look and the hold
-                            before[fault.id] = _answered(run, step.until)
-                        if _answered(run, step.until) - before.get(fault.id, 0) >= step.times:
+                            waits[fault.id] = Wait(step, run.exchanges, timeout * _OF_TIMEOUT)
+                        if waits[fault.id].is_over(run.exchanges):
                             fault.release()
-                            before.pop(fault.id, None)
+                            del waits[fault.id]
                 time.sleep(_POLL_SECONDS)
         finally:
             if child is not None:
@@ -181,10 +184,6 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
     )
-
-
-def _answered(run: JudgedRun, api: str) -> int:
-    return sum(exchange["api"] == api and not exchange["errors"] for exchange in run.exchanges)
 
 
 def _collect(broker: Embedded, run: JudgedRun, numbers: Mapping[int, int]) -> None:

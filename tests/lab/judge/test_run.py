@@ -1,9 +1,11 @@
-"""How long a judged command may take."""
+"""How long a judged command may take, and a request be held."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,9 @@ import pytest
 from minibroker_lab.judge import run
 from minibroker_lab.judge.own_cluster import LeftBehind
 from minibroker_lab.judge.scripts import Script, step
+
+END: dict[str, Any] = {"api": "EndTxn", "request": None, "fault": 1, "errors": []}
+FETCH, REFUSED = {**END, "api": "Fetch"}, {**END, "errors": ["CONCURRENT_TRANSACTIONS (51)"]}
 
 
 class Held:
@@ -25,13 +30,15 @@ class Held:
     passes = staticmethod(lambda ms, *, sessions: ms / 1000)
     settle = staticmethod(lambda exchanges: LeftBehind())
 
-    def __init__(self) -> None:
-        request = {"number": 1, "api": "EndTxn", "request": None, "fault": 1, "errors": []}
-        self.control = SimpleNamespace(
-            record=lambda *_, **__: None, exchanges=lambda kept, after, frames: [dict(request)] if after < 1 else []
-        )
+    def __init__(self, requests: Sequence[dict[str, Any]] = (END,)) -> None:
+        self._numbered = enumerate(requests, 1)
+        self.control = SimpleNamespace(record=lambda *_, **__: None, exchanges=lambda *_, **__: self.next_one())
         self.faults = SimpleNamespace(inject=lambda *_, **__: self, clear=lambda: None)
         self.running = lambda: nullcontext(self)
+
+    def next_one(self) -> list[dict[str, Any]]:
+        """One exchange at each look."""
+        return [{**request, "number": number} for number, request in islice(self._numbered, 1)]
 
     def release(self) -> None:
         self.held = False
@@ -47,19 +54,52 @@ class Held:
     def wait(self) -> None: ...
 
 
-@pytest.mark.parametrize("more", [{}, {"restart_client": True}])
-def test_time_that_the_script_has_pass_is_none_of_the_command(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, bool]
-) -> None:
+def stand_in_for_time_and_command(monkeypatch: pytest.MonkeyPatch, child: Held) -> None:
     clock = itertools.count()
-    child: Any = Held()
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: child)
     monkeypatch.setattr("os.killpg", lambda *_: None, raising=False)  # Windows has none
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("time.time_ns", lambda: 0)
     monkeypatch.setattr("time.sleep", lambda seconds: [next(clock) for _ in range(int(seconds))])
+
+
+@pytest.mark.parametrize("more", [{}, {"restart_client": True}])
+def test_time_that_the_script_has_pass_is_none_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, bool]
+) -> None:
+    child: Any = Held()
+    stand_in_for_time_and_command(monkeypatch, child)
     meanwhile = {"advance_ms": 75_000, **more}
     script = Script("s", "", (step({"api": "EndTxn", "action": "hold", "meanwhile": meanwhile}),))
     ran = run.run_command([], script, cluster=child, history=Path("none"), timeout=40, start=60)
     assert ran.status == 0
     assert ran.seconds > 75
+
+
+@pytest.mark.parametrize(
+    ("requests", "ends"),
+    [
+        pytest.param([FETCH] * 9 + [END], True, id="one succeeds"),
+        pytest.param([FETCH] * 4 + [REFUSED] * 200, True, id="all are refused"),
+        pytest.param([REFUSED] + [FETCH] * 200, False, id="one was refused before the hold"),
+        pytest.param([FETCH] * 200, False, id="none comes"),
+    ],
+)
+def test_a_hold_does_not_wait_for_ever_for_requests_that_only_fail(
+    monkeypatch: pytest.MonkeyPatch, requests: list[dict[str, Any]], ends: bool
+) -> None:
+    child: Any = Held(requests)
+    stand_in_for_time_and_command(monkeypatch, child)
+    meanwhile = {"until": "EndTxn"}
+    script = Script("s", "", (step({"api": "EndTxn", "action": "hold", "meanwhile": meanwhile}),))
+    ran = run.run_command([], script, cluster=child, history=Path("none"), timeout=100)
+    assert (ran.status, child.held) == ((0, False) if ends else (None, True))
+
+
+def test_what_only_fails_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a quarter of the limit from the first refusal on a success ends the hold, and no refusal does."""
+    child: Any = Held([FETCH] + [REFUSED] * 4 + [END])
+    stand_in_for_time_and_command(monkeypatch, child)
+    rule = {"api": "EndTxn", "action": "hold", "meanwhile": {"until": "EndTxn", "since_held": True}}
+    ran = run.run_command([], Script("s", "", (step(rule),)), cluster=child, history=Path("none"), timeout=1000)
+    assert (ran.status, len(ran.exchanges)) == (0, 6)
