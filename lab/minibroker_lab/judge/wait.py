@@ -24,7 +24,7 @@ class Wait:
 
     def is_over(self, exchanges: Sequence[Exchange]) -> bool:
         """exchanges: all until now."""
-        if self._deadline is None and any(_is_refused(one, self._api) for one in exchanges[self._seen :]):
+        if self._deadline is None and any(_is_refused(exchange, self._api) for exchange in exchanges[self._seen :]):
             self._deadline = time.monotonic() + self._patience
         is_late = self._deadline is not None and time.monotonic() >= self._deadline
         return is_late or _succeeded(exchanges, self._api) >= self._wanted
