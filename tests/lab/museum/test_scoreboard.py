@@ -37,6 +37,8 @@ from minibroker_protocol.records import Record, build_batch
 TOPICS = ("in-1", "out-1")
 COMMIT = {"number": 9, "api": "TxnOffsetCommit", "client_id": "app"}
 GAVE_UP = "the client gave up: ended with 1: an error"
+FIELDS = "title = 'A'\npromise = 'B'\nlink = 'C'\nclient = 'mini'\n"
+"""Of a framework, but for its versions."""
 SENT = {api: 3 for failure in FAILURES.values() for api in failure.requests}
 
 
@@ -296,7 +298,9 @@ def test_a_calm_run_that_did_not_hold_says_nothing_of_requests(
         return Judged(JudgedRun(script, status=status), [])
 
     options = Namespace(times=2, upstream=None, broker_name=None, traces=None)
-    own = runs.Runs(Framework("Mini", "Once.", "https://example.org"), "1.0", ["mini"], options, try_out)
+    own = runs.Runs(
+        Framework("Mini", "Once.", "https://example.org", "mini", ("1.0",)), "1.0", ["mini"], options, try_out
+    )
     assert [list(own.cells(failure))[-1].text for failure in ("timeout", "leader", "none")] == texts
     assert scripts == ["no-failure"] * 3
     assert (
@@ -380,7 +384,7 @@ def test_failures_of_a_program_without_transactions_are_about_what_it_writes() -
         return Judged(JudgedRun(script, status=0, fired=1, exchanges=sent), [])
 
     options = Namespace(times=1, upstream=None, broker_name=None, traces=None)
-    mini = Framework("Mini", "Twice.", "https://example.org", transaction_timeout_ms=0)
+    mini = Framework("Mini", "Twice.", "https://example.org", "mini", ("1.0",), transaction_timeout_ms=0)
     own = runs.Runs(mini, "1.0", ["mini"], options, try_out)
     assert [list(own.cells(failure))[-1].text for failure in ("killed-after", "timeout")] == [
         "held 1 of 1",
@@ -398,8 +402,8 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     save(folder, cell((*at[:3], KAFKA), "2026-11-28", [Verdict("lost", "EndTxn 2: k8")]))
     save(folder, Cell("mini", "1.0", "oversized", HERE, "2026-11-27"))
     mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0", "0.9"), folder=folder / "mini")
-    words = Framework("Other", "Nothing.", "https://example.org", words="It promises at least once.")
-    page = as_markdown([mini, words], read_cells(folder))
+    other = Framework("Other", "Nothing.", "https://example.org", "other", ("2.0",), folder=folder / "other")
+    page = as_markdown([mini, other], read_cells(folder))
     row = next(line for line in page.splitlines() if line.startswith("| Mini 1.0 |"))
     command = "minibroker museum scoreboard mini --client mini==1.0 --failure"
     assert [text for text in row.split(" | ")[1:] if text != "not run"] == [
@@ -411,7 +415,7 @@ def test_cells_are_kept_and_make_the_page(tmp_path: Path) -> None:
     assert "| Mini 0.9 | not run |" in page
     said = "* Mini 1.0, transaction timeout, lost: `EndTxn 2: k7 is missing`. Kafka 4.4.0: lost 1 of 1, `EndTxn 2: k8`."
     assert f"{said} `{command} timeout --times 3`" in page.splitlines()
-    assert "| Other | Nothing. ([source](https://example.org)) | It promises at least once. |" in page
+    assert "| Other | Nothing. ([source](https://example.org)) | not run |" in page
     assert "2026-11-27 to 2026-11-28" in page
 
 
@@ -448,24 +452,24 @@ def test_what_only_another_cluster_showed_is_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('title = "A"\npromise = "B"\nlink = "C"\n', "a framework has words, or client, versions and a program"),
+        (f"{FIELDS}versions = ['1']\n", "a framework has versions and a program"),
+        (f"{FIELDS}versions = []\n", "a framework has versions and a program"),
         ('titel = "A"\n', "unexpected keyword argument 'titel'"),
         ("title =\n", "Invalid value"),
-        (
-            'title = "A"\npromise = "B"\nlink = "C"\nwords = "D"\nprogress = "ouput"\n',
-            "progress is group or output, not 'ouput'",
-        ),
+        (f"{FIELDS}versions = ['1']\nprogress = 'ouput'\n", "progress is group or output, not 'ouput'"),
     ],
 )
 def test_a_framework_that_makes_no_sense_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "mini").mkdir()
+    if "progress" in text or "[]" in text:
+        (tmp_path / "mini" / "program.py").touch()
     (tmp_path / "mini" / "framework.toml").write_text(text)
     with pytest.raises(CaseError, match=said):
         read_all(tmp_path)
 
 
 def test_two_settings_of_a_framework_share_a_program(tmp_path: Path) -> None:
-    text = 'title = "A"\npromise = "B"\nlink = "C"\nclient = "mini"\nversions = ["1"]\n'
+    text = f"{FIELDS}versions = ['1']\n"
     for name, more in (("first", ""), ("second", 'program = "first"\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "framework.toml").write_text(text + more)

@@ -1,7 +1,7 @@
 """Frameworks of the scoreboard: folders of ``museum/frameworks``, within this package's data in a wheel.
 
 Each has ``framework.toml`` with the fields of `Framework`, and ``program.*``, which copies INPUT_TOPIC to OUTPUT_TOPIC
-as the framework's documentation shows. One without a program has words instead: why there is none.
+as the framework's documentation shows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Framework:
     client: a name of `minibroker_lab.museum.clients`.
     versions: the newest first.
     promise: what the documentation at `link` says, in our words.
-    words: instead of runs.
     program: the framework whose program it shares.
     environment: variables of the program, beside those of `feed`.
     transaction_timeout_ms: the producer's transaction.timeout.ms; 0: it has no transactions.
@@ -36,9 +35,8 @@ class Framework:
     title: str
     promise: str
     link: str
-    client: str = ""
-    versions: tuple[str, ...] = ()
-    words: str = ""
+    client: str
+    versions: tuple[str, ...]
     program: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     transaction_timeout_ms: int = 60_000
@@ -52,7 +50,7 @@ class Framework:
 
     @property
     def sources(self) -> list[Path]:
-        """The program's file, to be started; none when there are words instead."""
+        """The program's file, to be started."""
         return sorted((self.folder.parent / (self.program or self.name)).glob(_PROGRAM))
 
 
@@ -80,8 +78,8 @@ def read(folder: Path) -> Framework:
         raise CaseError(reason(error)) from None
     except (ValueError, TypeError) as error:
         raise CaseError(f"{path}: {error}") from None
-    if bool(framework.words) == bool(framework.versions and framework.client and framework.sources):
-        raise CaseError(f"{folder}: a framework has words, or client, versions and a program")
+    if not (framework.versions and framework.sources):
+        raise CaseError(f"{folder}: a framework has versions and a program")
     if framework.progress not in (GROUP_OFFSETS, OUTPUT_RECORDS):
         raise CaseError(f"{path}: progress is {GROUP_OFFSETS} or {OUTPUT_RECORDS}, not {framework.progress!r}")
     return framework

@@ -68,7 +68,7 @@ def scoreboard(
     """
     folder = place() if folder is None else folder
     frameworks = read_all(folder)
-    wanted = [framework for framework in frameworks if framework.versions] if arguments.all else []
+    wanted = frameworks if arguments.all else []
     wanted = wanted or [chosen(frameworks, name) for name in arguments.case]
     if wanted:
         return _run(wanted, arguments, folder, program, try_out)
