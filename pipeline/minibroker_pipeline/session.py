@@ -5,16 +5,16 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
+import shlex
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from minibroker.server.temporary_directory import TemporaryDirectory, remove_abandoned
 from minibroker_pipeline import java
 
 LOCAL = {
@@ -46,17 +46,16 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
 
     builder = SparkSession.builder.appName("minibroker audit")
     settings = dict(ALWAYS)
-    if not submitted():
-        master = master or "local[*]"
-        if master.startswith("local"):
-            settings |= LOCAL
-        if master.startswith("local-cluster"):
-            _home_of_its_own()
     for item in conf:
         key, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"--conf {item}: expected KEY=VALUE")
         settings[key] = value
+    if not submitted():
+        master = master or "local[*]"
+        if master.startswith("local"):
+            settings = LOCAL | settings
+            _keep_together(settings, cluster=master.startswith("local-cluster"))
     if master is not None:
         builder = builder.master(master)
     for key, value in settings.items():
@@ -67,25 +66,31 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
     return spark, found
 
 
-def _home_of_its_own() -> None:
-    """Sets SPARK_HOME to a directory of links to Spark's, which goes when this process ends; not where it is set.
+def _keep_together(settings: dict[str, str], *, cluster: bool) -> None:
+    """Have the JVMs that this process is about to start keep what is temporary in a directory that goes when it ends,
+    and after a kill with the next session or broker: a killed JVM leaves blocks, jars and native libraries behind.
 
-    The workers of a local cluster work below SPARK_HOME (deploy.LocalSparkCluster names no directory), which nobody
-    empties: the jars of a session and the output of its executors would stay beside PySpark's own files.
+    cluster: its workers work below SPARK_HOME (deploy.LocalSparkCluster names no directory), where nobody would empty
+    what they leave beside PySpark's own files. Unless SPARK_HOME is set, it becomes a directory of links to Spark's.
     """
-    if "SPARK_HOME" in os.environ:
-        return
     import pyspark
 
-    home = Path(tempfile.mkdtemp(prefix="minibroker-spark-"))
-    atexit.register(_remove_home, home)
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    os.environ["SPARK_HOME"] = str(home)
+    if pyspark.SparkContext._gateway is not None:  # a JVM that somebody started already
+        return
+    remove_abandoned()
+    directory = TemporaryDirectory()
+    atexit.register(_remove_after_jvm, directory)
+    for process in ("driver", "executor"):
+        key = f"spark.{process}.extraJavaOptions"
+        settings[key] = f"{settings.get(key, '')} {shlex.quote(f'-Djava.io.tmpdir={directory.path}')}".lstrip()
+    if cluster and "SPARK_HOME" not in os.environ:
+        for name in ("bin", "jars", "python"):
+            Path(directory.path, name).symlink_to(Path(pyspark.__file__).parent / name)
+        os.environ["SPARK_HOME"] = directory.path
 
 
-def _remove_home(home: Path) -> None:
-    """After the JVM has ended, which writes there what its executors print."""
+def _remove_after_jvm(directory: TemporaryDirectory) -> None:
+    """The JVM writes there until it ends: what its executors print, for one."""
     from pyspark import SparkContext
 
     jvm = getattr(SparkContext._gateway, "proc", None)
@@ -93,7 +98,7 @@ def _remove_home(home: Path) -> None:
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(_JVM_SECONDS)
-    shutil.rmtree(home, ignore_errors=True)
+    directory.remove()
 
 
 def register_source(spark: Any, source: type[Any]) -> None:

@@ -77,7 +77,7 @@ def test_a_job_on_a_local_cluster(tmp_path: Path) -> None:
         executors = copied_once(broker, run(argv, tmp_path, environment))
     assert len(executors) == 2
     assert all(directory.startswith(str(temporary)) for directory, _, _ in executors)
-    assert list(temporary.glob("minibroker-spark-*")) == []
+    assert list(temporary.iterdir()) == []
     assert set(Path(pyspark.__file__).parent.iterdir()) == beside_spark
 
 

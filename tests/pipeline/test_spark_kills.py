@@ -106,9 +106,8 @@ class Job:
         self.start()
 
     def start(self) -> None:
-        # What a killed Spark leaves in its temporary directories goes with the test's; Java does not look at TMPDIR.
+        # What a killed Spark leaves in its temporary directories goes with the test's.
         environment = {**os.environ, "TMPDIR": str(self._directory)}
-        environment["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={self._directory}"
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         environment.pop("SPARK_HOME", None)
         with (self._directory / "log").open("ab") as log:

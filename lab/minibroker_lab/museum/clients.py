@@ -242,7 +242,8 @@ def _java(folder: Path, place: Path, first: str) -> list[str]:
     path = os.pathsep.join([str(place), str(folder / "libs" / "*")])
     sources = sorted(str(source) for source in place.glob("*.java"))
     _run([_tool("javac"), "-cp", path, "-d", str(place), *sources], place, first)
-    return [_tool("java"), *_QUICK_START, "-cp", path, Path(first).stem]
+    # A program that is killed leaves the native libraries of its codecs and stores behind.
+    return [_tool("java"), *_QUICK_START, f"-Djava.io.tmpdir={place}", "-cp", path, Path(first).stem]
 
 
 def _go_program(folder: Path, place: Path, first: str) -> list[str]:

@@ -371,6 +371,7 @@ def test_a_version_is_installed_once_and_programs_run_on_it(
             place = next((tmp_path / "cache" / "minibroker" / "clients" / folder).glob(".program-*"))
             assert (place / "src" / "main.rs").is_file() or all((place / source).is_file() for source in sources)
             last = [Path(word).name for word in (words[0], words[-1])]
+            assert ("java" in words) == (f"-Djava.io.tmpdir={place}" in words)
         assert not place.exists()
     assert " ".join(dict.fromkeys(last)) == started.removeprefix("env/bin/")
     assert sum(asked in line for line in ran) == 1

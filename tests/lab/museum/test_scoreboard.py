@@ -516,7 +516,9 @@ def test_cells_are_saved_under_the_name_of_their_broker(tmp_path: Path, options:
 
     def tried(task: Task, script: Script, what: str) -> Judged:
         assert task.upstream == ("kafka:1" if options else "")
-        waits.append(json.loads(task.command[4]).get(feed.WAITS))
+        names = json.loads(task.command[4])
+        waits.append(names.get(feed.WAITS))
+        assert names["TMPDIR"] == names[feed.STATE_DIR]
         return ran(script)
 
     folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "timeout", "--save", *options)

@@ -6,12 +6,10 @@ Run as a program it prints `bootstrap.servers=HOST:PORT` and serves until its st
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,8 @@ from pathlib import Path
 
 from free_ports import free_ports
 from jvm import FAST_START, NEWEST, POMS, java_command
+
+from minibroker.server.temporary_directory import TemporaryDirectory
 
 CLUSTER_ID = "bWluaWJyb2tlci10ZXN0cw"
 START_SECONDS = 90.0
@@ -78,7 +78,8 @@ class RealKafka:
     ) -> None:
         if port is not None and is_taken(port):
             raise PortTaken(f"something listens on port {port} already: choose another with --port, or end it")
-        self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
+        self._temporary = TemporaryDirectory()  # the next broker removes it when this process is killed
+        self.directory = Path(self._temporary.path)
         self.process: subprocess.Popen[bytes] | None = None
         free_port, controller_port = free_ports(2)
         self.port, self.controller_port = port or free_port, controller_port
@@ -99,7 +100,12 @@ class RealKafka:
     def command(self) -> list[str]:
         """Command line of the broker."""
         return java_command(
-            "kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options, release=self.release
+            "kafka.Kafka",
+            str(self._properties),
+            heap="1g",
+            # A killed JVM leaves the native libraries of its codecs there.
+            options=(*self._jvm_options, f"-Djava.io.tmpdir={self.directory}"),
+            release=self.release,
         )
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -137,7 +143,7 @@ class RealKafka:
     def close(self) -> None:
         """End the broker at once and leave nothing behind."""
         self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._temporary.remove()
 
     def _format(self, features: tuple[str, ...]) -> None:
         chosen = [word for feature in features for word in ("--feature", feature)]
@@ -145,7 +151,7 @@ class RealKafka:
         argv = java_command("kafka.tools.StorageTool", *arguments, release=self.release)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._temporary.remove()
             raise RuntimeError(done.stdout + done.stderr)
 
 

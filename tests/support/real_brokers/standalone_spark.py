@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -28,7 +29,11 @@ def standalone_spark(directory: Path, workers: int, memory: str = "1g") -> Itera
     deploy = "org.apache.spark.deploy"
     log = directory / "cluster.log"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    local = directory / "local"  # of a worker's applications: a killed worker leaves it
+    local.mkdir()
+    environment |= {"SPARK_LOCAL_DIRS": str(local), "TMPDIR": str(local)}
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    environment["SPARK_DAEMON_JAVA_OPTS"] = f"{quick} {shlex.quote(f'-Djava.io.tmpdir={local}')}"
     commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
     for number in range(1, workers + 1):
         worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", memory, "--webui-port", "0"]

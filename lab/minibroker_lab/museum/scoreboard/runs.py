@@ -242,6 +242,7 @@ class Runs:
         source, target = f"in-{run}", f"{_TARGET}{run}"
         with TemporaryDirectory() as state:
             names = {INPUT: source, OUTPUT: target, GROUP: f"scoreboard-{run}", STATE_DIR: str(state)}
+            names["TMPDIR"] = str(state)  # what a killed program leaves goes as well
             names |= {PROGRESS: self._framework.progress, **self._framework.environment}
             if self._arguments.upstream:
                 names[WAITS] = str(sum(step.advance_ms for step in script.steps) // 1000)
