@@ -462,6 +462,11 @@ def in_a_worker(seconds: int) -> list[str]:
     return ["-n", "1", f"--timeout={seconds}", "--timeout-method=thread"]
 
 
+BOTH_CORES = ("-n", "2", "--dist", "worksteal")
+"""For a tier whose tests wait more than they compute. A worker takes neighbours, so that few share a module's broker
+with the other worker."""
+
+
 def marked(expression: str, *options: str) -> Callable[[Workplace], None]:
     """The tests that `pytest -m` finds, with more of pytest's options."""
 
@@ -604,8 +609,8 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("matrices", 200, matrices),
     ("simulation", 110, check("minibroker", "simulate", "--seeds", "600", "--jobs", "2")),
     ("elsewhere", 150, elsewhere),
-    ("clients", 730, tier("clients")),
-    ("jvm", 640, tier("jvm")),
+    ("clients", 730, tier("clients", *BOTH_CORES)),
+    ("jvm", 640, tier("jvm", *BOTH_CORES)),
     ("go", 100, tier("go")),
     ("node", 150, node),
     ("container", 200, container),

@@ -27,6 +27,7 @@ public final class ExactlyOnceLoop {
         feeder.start();
         copy(bootstrap, total);
         feeder.join();
+        end(bootstrap);
         System.out.println("DONE");
     }
 
@@ -47,6 +48,14 @@ public final class ExactlyOnceLoop {
             }
         } catch (InterruptedException error) {
             throw new IllegalStateException(error);
+        }
+    }
+
+    /** What a reader of the output stops at. */
+    private static void end(String bootstrap) {
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(common(bootstrap), new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>("output", null, "end"));
         }
     }
 

@@ -102,9 +102,7 @@ def test_a_java_loop_stays_exactly_once(programs: Path, event: Callable[[Minibro
             finally:
                 loop.kill()
         assert rest == "DONE\n", errors[-4000:]
-        read = run_java(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            *("--bootstrap-server", broker.bootstrap_servers, "--topic", "output", "--from-beginning"),
-            *("--isolation-level", "read_committed", "--timeout-ms", "8000"),
-        )
-        assert read.stdout.split() == [str(number) for number in range(TOTAL)]
+        where = {"BOOTSTRAP_SERVERS": broker.bootstrap_servers, "MINIBROKER_TOPIC": "output"}
+        read = run_java("ReadTopic", extra=(programs,), variables=where)
+        values = [line.split()[1] for line in read.stdout.splitlines()]
+        assert values == [*map(str, range(TOTAL)), "end"], read.stderr[-4000:]

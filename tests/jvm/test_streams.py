@@ -104,6 +104,7 @@ def drive(run: Run) -> str:
     return driver_out.read_text()
 
 
+@pytest.mark.slow  # the driver alone sends for half a minute; in the tier, integrations/java/spring kills an instance
 def test_streams_exactly_once_with_an_instance_killed(jars: Path, tmp_path: Path) -> None:
     for number in range(3):
         with fresh_run(jars, tmp_path / str(number)) as run:

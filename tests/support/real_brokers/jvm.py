@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +24,7 @@ ANY_RELEASE = JVM_TIER / "releases" / "pom.xml"
 DOWNLOAD_SECONDS = 600
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For programs that live for seconds; what is measured runs without them."""
+_STAMP = ".complete"
 
 
 @cache
@@ -35,25 +40,37 @@ def kafka_libs(release: str = TOOLS_RELEASE) -> Path:
 
 def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS, version: str = "") -> Path:
     """Directory with the jars that a pom lists, of its Kafka's `version` where one is given; downloaded when they, or
-    the pom, are new.
+    the pom, are new. Two processes may ask at the same time: what one of them reads is whole.
 
     Raises Unavailable, also when that takes longer than `seconds`.
     """
-    libs = pom.parent / "target" / (version or "libs")
-    stamp = libs / ".complete"
-    if stamp.exists() and stamp.read_text() == pom.read_text():
+    libs, listed = pom.parent / "target" / (version or "libs"), pom.read_text()
+    if _complete(libs, listed):
         return libs
     mvn = tool("mvn")
-    argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
-    argv += [f"-Dkafka.version={version}"] if version else []
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"mvn could not fetch {what} in {seconds:g} s") from None
-    if done.returncode:
-        raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
-    stamp.write_text(pom.read_text())
+    libs.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=libs.parent) as place:
+        new = Path(place, "libs")
+        argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={new}"]
+        argv += [f"-Dkafka.version={version}"] if version else []
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"mvn could not fetch {what} in {seconds:g} s") from None
+        if done.returncode:
+            raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
+        (new / _STAMP).write_text(listed)
+        if not _complete(libs, listed):  # another process may have been quicker
+            shutil.rmtree(libs, ignore_errors=True)
+            with suppress(OSError):  # quicker by less
+                new.rename(libs)
     return libs
+
+
+def _complete(libs: Path, listed: str) -> bool:
+    """Whether the directory has the jars of this text of a pom."""
+    stamp = libs / _STAMP
+    return stamp.exists() and stamp.read_text() == listed
 
 
 def classpath(*extra: Path, release: str = TOOLS_RELEASE) -> str:
@@ -83,10 +100,12 @@ def run_java(
     stdin: str = "",
     seconds: float = 120,
     release: str = TOOLS_RELEASE,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a main class to its end and return what it printed."""
+    """Run a main class to its end and return what it printed. `variables` are added to the environment."""
     argv = java_command(main_class, *arguments, extra=extra, options=(*FAST_START, *options), release=release)
-    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds)
+    environment = {**os.environ, **(variables or {})}
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds, env=environment)
 
 
 def compile_java(sources: list[Path], out: Path, *extra: Path) -> Path:
