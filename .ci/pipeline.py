@@ -452,8 +452,20 @@ def readable_python(copy: Path, user: int | None) -> Path:
 
 
 def tier(marker: str, *options: str) -> Callable[[Workplace], None]:
-    """Tests of one marker but the slow ones, with the real home, whose caches spare downloads."""
-    return marked(f"{marker} and not slow", *in_a_worker(LOST_SECONDS), *options)
+    """Tests of one marker but the slow ones, with the real home, whose caches spare downloads. Of a marker by its name
+    only the files that set it are read: each worker would spend as long on the others as on thirty tests."""
+
+    def part(place: Workplace) -> None:
+        files = [str(file) for file in files_with(marker, place.clone)]
+        marked(f"{marker} and not slow", *in_a_worker(LOST_SECONDS), *options, *files)(place)
+
+    return part
+
+
+def files_with(marker: str, tree: Path) -> list[Path]:
+    """The files of tests that set a marker; none, which means all, for an expression, or if another file sets it."""
+    files = [file for file in (tree / "tests").rglob("*.py") if f"mark.{marker}" in file.read_text("utf-8")]
+    return sorted(files) if all(file.name.startswith("test_") for file in files) else []
 
 
 def in_a_worker(seconds: int) -> list[str]:

@@ -68,6 +68,19 @@ def test_a_test_of_a_tier_that_hangs_is_one_failure(tmp_path: Path) -> None:
     assert tests.keys() == {"test_it.test_1", "test_it.test_2", "test_it.test_3"}
 
 
+def test_a_tier_reads_the_files_that_set_its_marker(tmp_path: Path) -> None:
+    """All of them once a helper sets it: tests that import it do not name the marker."""
+    tests = tmp_path / "tests" / "folder"
+    tests.mkdir(parents=True)
+    for name, text in (("test_a.py", "@pytest.mark.go"), ("test_b.py", "pytest.mark.jvm"), ("helper.py", "")):
+        (tests / name).write_text(text)
+    ci = pipeline_of_ci()
+    assert ci.files_with("go", tmp_path) == [tests / "test_a.py"]
+    assert ci.files_with("(go or jvm)", tmp_path) == []
+    (tests / "helper.py").write_text("NEEDS_GO = pytest.mark.go")
+    assert ci.files_with("go", tmp_path) == []
+
+
 def test_what_passes_only_when_run_again_is_counted_and_named(tmp_path: Path) -> None:
     """As pytest-rerunfailures writes it: every run of a test is a case of its own, the last one counts."""
     bad, case = '<failure message="no"/>', '<testcase classname="a" name="{}">{}</testcase>'
