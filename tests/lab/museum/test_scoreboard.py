@@ -102,6 +102,32 @@ def test_a_run_has_one_of_six_verdicts(
         assert found.why == "x (exchange 9, TxnOffsetCommit of app)"
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], "; it has sent nothing"),
+        (
+            [("EndTxn", "answered", ["CONCURRENT_TRANSACTIONS"]), ("Heartbeat", "answered", [])],
+            "; its last step: exchange 1, EndTxn of app: CONCURRENT_TRANSACTIONS, and sent 1 Heartbeat since then",
+        ),
+        ([("EndTxn", "dropped", [])], "; its last step: exchange 1, EndTxn of app, unanswered"),
+        ([("EndTxn", "answered", [])], "; its last step: exchange 1, EndTxn of app"),
+    ],
+)
+def test_a_program_that_stands_still_is_described_by_its_last_step(
+    asked: Sequence[tuple[str, str, list[str]]], said: str
+) -> None:
+    """What the feed asks meanwhile is not its."""
+    own = [("app", *what) for what in asked] + [(feed.Feed.client_id, "OffsetFetch", "answered", [])]
+    exchanges = [
+        {"number": number, "client_id": client, "api": api, "outcome": outcome, "errors": errors, "request": {}}
+        for number, (client, api, outcome, errors) in enumerate(own, 1)
+    ]
+    run = JudgedRun(FAILURES["timeout"].scripts(SENT)[0], status=0, fired=1, exchanges=exchanges)
+    stuck = broken("no-progress", message="the client gave up: no progress for 100 s: x")
+    assert verdict(Judged(run, [stuck]), TOPICS, {}) == ("no verdict", f"no progress for 100 s: x{said}")
+
+
 def test_every_failure_has_a_script_for_each_request_that_the_program_sends() -> None:
     for name, failure in FAILURES.items():
         scripts = failure.scripts(SENT)
@@ -315,8 +341,9 @@ def cell(at: tuple[str, str, str, str], date: str, verdicts: Sequence[Verdict]) 
 
 def ran(script: Script, *promises: BrokenPromise) -> Judged:
     """A run with one transaction, whose failure was met."""
-    ended = {"api": "EndTxn", "errors": [], "request": {"transactional_id": "app"}}
-    return Judged(JudgedRun(script, status=0, fired=1, exchanges=[ended]), promises)
+    ended = {"number": 3, "api": "EndTxn", "client_id": "app", "outcome": "answered", "errors": []}
+    exchanges = [{**ended, "request": {"transactional_id": "app"}}]
+    return Judged(JudgedRun(script, status=0, fired=1, exchanges=exchanges), promises)
 
 
 @contextmanager
@@ -327,7 +354,11 @@ def no_program(name: str, version: str, sources: Sequence[Path]) -> Iterator[lis
 @pytest.mark.parametrize(
     ("reason", "code", "why"),
     [
-        ("no progress for 100 s: x", 2, {"no verdict": "no progress for 100 s: x"}),
+        (
+            "no progress for 100 s: x",
+            2,
+            {"no verdict": "no progress for 100 s: x; its last step: exchange 3, EndTxn of app"},
+        ),
         ("ended with 1: an error", 1, {"ended with an error": "EndTxn 2: ended with 1: an error"}),
     ],
 )

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from minibroker_lab.judge.report import Judged
-from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise
-from minibroker_lab.museum.scoreboard.feed import ENDED
+from minibroker_lab.judge.run import JudgedRun
+from minibroker_lab.judge.verdict import NO_PROGRESS, BrokenPromise, since, waited_for
+from minibroker_lab.museum.scoreboard.feed import ENDED, Feed
 
 HELD, DOUBLED, LOST, TORN, ERROR, NO_VERDICT = "held", "doubled", "lost", "torn", "ended with an error", "no verdict"
 _GAVE_UP: Final = "the client gave up: "
@@ -44,8 +45,10 @@ def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int
     unmet = bool(judged.run.script.steps) and not judged.run.fired
     if given_up:
         reason = given_up[0].finding.message.removeprefix(_GAVE_UP)
+        if not reason.startswith(ENDED):
+            return Verdict(NO_VERDICT, f"{reason}{_standing(judged.run)}")
         # An error before the failure is not about it.
-        return Verdict(ERROR if reason.startswith(ENDED) and not unmet else NO_VERDICT, reason)
+        return Verdict(NO_VERDICT if unmet else ERROR, reason)
     if any(promise.finding.rule == "lineage-lost" for promise in own):
         return Verdict(NO_VERDICT, "input is left that was not processed")
     if unmet:
@@ -55,6 +58,17 @@ def verdict(judged: Judged, topics: Collection[str], committed: Mapping[int, int
 
 def _passed(promise: BrokenPromise, committed: Mapping[int, int]) -> bool:
     return promise.finding.first_offset < committed.get(promise.finding.log.partition, 0)
+
+
+def _standing(run: JudgedRun) -> str:
+    """Where a program stands that makes no progress: its last step, and what it has done since."""
+    own = [exchange for exchange in run.exchanges if exchange["client_id"] != Feed.client_id]
+    last = waited_for(own)
+    if last is None:
+        return "; it has sent nothing"
+    errors = f": {last['errors'][0]}" if last["errors"] else "" if last["outcome"] == "answered" else ", unanswered"
+    step = f"exchange {last['number']}, {last['api']} of {last['client_id']}{errors}"
+    return f"; its last step: {step}{since(own, run.topic_names)}"
 
 
 def _line(promise: BrokenPromise) -> str:
