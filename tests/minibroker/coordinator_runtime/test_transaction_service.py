@@ -20,13 +20,10 @@ from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_
 from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.requests.tapped_request import TappedRequest
-from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
-from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
-from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 
 ID = "tx"
@@ -240,50 +237,24 @@ def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster
     assert _markers(cluster, *T0)[-1] == ("COMMIT", producer.producer_id, 0, 1)
 
 
-class Watched:
-    """The wire, with everything that was sent over it."""
-
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self._wire = cluster.broker.transport
-        self.direct = self._wire.direct
-        self.markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = []
-
-    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
-        if isinstance(request, WriteTxnMarkersRequest):
-            self.markers += request.markers
-        return self._wire.send(node_id, request, api_version)
-
-
-@pytest.fixture
-def watched(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    wire = Watched(cluster)
-    monkeypatch.setattr(cluster.broker.coordinators.transactions.markers, "_transport", wire)
-    return wire
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_a_marker_says_how_its_epoch_is_to_be_checked(
-    cluster: MemoryCluster, watched: Watched, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    appended = []
-    append = Partition.append
-
-    def watching(partition: Partition, *args: Any, **options: Any) -> AppendInfo:
-        if partition.topic == "t":
-            appended.append(options["transaction_version"])
-        return append(partition, *args, **options)
-
-    monkeypatch.setattr(Partition, "append", watching)
-    _end(cluster, _begin(cluster, T0), version=version)
-    assert appended == [version]
-    sent = [marker.transaction_version for marker in watched.markers]
-    assert sent == ([] if cluster.broker.transport.direct else [version])
+@pytest.mark.parametrize(("version", "state"), [(0, COMPLETE_COMMIT), (2, PREPARE_COMMIT)])
+def test_a_marker_says_how_its_epoch_is_to_be_checked(cluster: MemoryCluster, version: int, state: object) -> None:
+    """From transaction.version 2 on a partition refuses one whose epoch is that of its open transaction."""
+    producer_id, epoch = _begin(cluster, T0)
+    batch = build_batch(
+        [Record(0, cluster.clock.now_ms(), None, b"v", [])],
+        producer_id=producer_id,
+        producer_epoch=epoch + version // 2,  # as that of the marker
+        base_sequence=0,
+        transactional=True,
+    )
+    cluster.broker.partition(*T0).append(batch, origin=Origin.REPLICATION)
+    _end(cluster, ProducerIdAndEpoch(producer_id, epoch), version=version)
+    assert _entry(cluster).metadata.state is state
 
 
 @pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 1), (5, 0)], ids=["coordinator-fenced", "epoch"])
-def test_a_refused_marker_is_not_sent_again(
-    cluster: MemoryCluster, watched: Watched, epoch: int, coordinator_epoch: int
-) -> None:
+def test_a_refused_marker_is_not_sent_again(cluster: MemoryCluster, epoch: int, coordinator_epoch: int) -> None:
     producer = _begin(cluster, T0)
     newer = end_txn_marker(
         producer_id=producer.producer_id,
@@ -295,20 +266,18 @@ def test_a_refused_marker_is_not_sent_again(
     cluster.broker.partition(*T0).append(newer, origin=Origin.COORDINATOR)
     _end(cluster, producer)
     cluster.timers.advance(60_000)
-    assert len(watched.markers) == 1
+    assert [refusal.api for refusal in cluster.broker.refusals] == ["WriteTxnMarkers"]
     assert _entry(cluster).metadata.state is PREPARE_COMMIT
 
 
-def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryCluster, watched: Watched) -> None:
+def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
     partition = cluster.broker.partition(*T0)
     partition.leader_id = 99
     _end(cluster, producer)
     cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
     partition.leader_id = 1
-    sent = len(watched.markers)
     cluster.timers.advance(60_000)
-    assert len(watched.markers) == sent
     assert _markers(cluster, *T0) == []
 
 

@@ -14,6 +14,7 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults.facts import ProducerFact, carried_by, facts_of
 from minibroker.handlers import table
+from minibroker.requests.api import Api
 from minibroker.requests.context import CloseConnection, RequestContext
 from minibroker.requests.error_responses import refused
 from minibroker.requests.rights import ALTER, TOPIC, ItemRight
@@ -86,7 +87,9 @@ def _served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(dsl.APIS, KEY, {"request": PaintTopicsRequest, "response": PaintTopicsResponse})
     first_flexible_version(KEY)  # reads the registry, once
     monkeypatch.setitem(headers._flexible_from, KEY, PaintTopicsRequest.__flexible__)
-    row = table._row(PaintTopicsRequest, paint, ItemRight(ALTER, TOPIC))
+    row = Api(
+        KEY, "PaintTopics", PaintTopicsRequest, PaintTopicsResponse, paint, 0, 2, rights=(ItemRight(ALTER, TOPIC),)
+    )
     monkeypatch.setattr(table, "_rows", lambda api_versions: [*rows(api_versions), row])
 
 
@@ -172,8 +175,3 @@ def test_random_requests_reach_it() -> None:
             cluster.dispatcher.dispatch(frame, ConnectionInfo())
         except CloseConnection:
             continue
-
-
-def test_a_row_says_what_it_needs_or_that_it_is_free() -> None:
-    with pytest.raises(TypeError, match="which rights it needs"):
-        table._row(PaintTopicsRequest, paint)

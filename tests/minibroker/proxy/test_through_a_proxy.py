@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import Connection, ConnectionClosed
 from minibroker.client.security import Security
 from minibroker.faults import Error
-from minibroker.kernel.addresses import parse_address
-from minibroker.proxy.upstream_connection import UpstreamConnection
+from minibroker.kernel.addresses import format_address, parse_address
 from minibroker.server.connection import send_reset_on_close
 from minibroker.server.proxy_service import ProxyService
 from minibroker_protocol import messages as m
@@ -222,73 +220,77 @@ def test_a_producer_with_acks_0_that_leaves_at_once_loses_nothing(proxy: ProxySe
     assert end() == before + 200
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_a_stop_ends_connections_that_are_still_being_made(
-    leaves: bool, brokers: Minibroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, gone = threading.Event(), threading.Event()
-    close = UpstreamConnection.close
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A broker that refuses connections until it listens, and then reads what a test reads."""
+    with socket.socket() as broker:
+        broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        broker.settimeout(60)
+        broker.bind(("127.0.0.1", 0))
+        yield broker
 
-    def closed(self: UpstreamConnection) -> None:
-        close(self)
-        gone.set()
 
-    async def hang(self: UpstreamConnection, *_: Any) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(UpstreamConnection, "_connect", hang)
-    monkeypatch.setattr(UpstreamConnection, "close", closed)
-    with running_proxy(brokers.bootstrap_servers) as proxy:
-        client = socket.create_connection(parse_address(proxy.bootstrap_servers))
-        frame = encode_request(m.ApiVersionsRequest(), 0, 1, "app")
-        client.sendall(len(frame).to_bytes(4, "big") + frame)
-        begun.wait()
-        (connecting,) = proxy._connecting
-        send_reset_on_close(client)  # what a client has sent that only closes is still served
-        if leaves:
-            client.close()
-            gone.wait()
+def leave(client: socket.socket, proxy: ProxyService) -> None:
+    """What a client has sent that only closes is still served; this one resets its connection. The proxy has heard of
+    it when it has refused a later one."""
+    send_reset_on_close(client)
     client.close()
-    assert connecting.cancelled()
-    assert not proxy._connections
+    with socket.create_connection(parse_address(proxy.bootstrap_servers)) as stranger, suppress(ConnectionError):
+        stranger.sendall(b"\xff\xff\xff\xff")
+        assert stranger.recv(1) == b""
 
 
-def test_a_stop_ends_connections_whose_bytes_are_still_unread(
-    brokers: Minibroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Unread:
-        """A transport that waits for its peer to read before it closes."""
+def received(connection: socket.socket, at_most: int = 1 << 62) -> int:
+    """How many bytes come until so many have, or until the connection ends."""
+    count = 0
+    with suppress(ConnectionError):
+        while count < at_most and (data := connection.recv(1 << 20)):
+            count += len(data)
+    return count
 
-        def __init__(self, transport: Any) -> None:
-            self.calls: list[str] = []
-            self._transport = transport
 
-        def close(self) -> None:
-            self.calls.append("close")
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stop_ends_connections_that_are_still_being_made(leaves: bool, silent: socket.socket, tmp_path: Path) -> None:
+    """The upstream accepts them and says nothing of TLS, for which a proxy that does not stop waits 10 seconds."""
+    tls = {"minibroker.security.protocol": "SSL", "ssl.keystore.location": str(LOCALHOST)}
+    config = tmp_path / "proxy.properties"
+    config.write_text(f"security.protocol=SSL\nssl.truststore.location={LOCALHOST}\n")
+    with Minibroker(config=tls, ephemeral=True) as broker:
+        upstream = f"{format_address(*silent.getsockname())},{broker.bootstrap_servers}"
+        with running_proxy(upstream, command_config=str(config)) as proxy:
+            silent.listen()
+            client = socket.create_connection(parse_address(proxy.bootstrap_servers))
+            frame = encode_request(m.ApiVersionsRequest(), 0, 1, "app")
+            client.sendall(len(frame).to_bytes(4, "big") + frame)
+            connecting, _ = silent.accept()
+            assert connecting.recv(1) == b"\x16"  # a handshake of TLS
+            if leaves:
+                leave(client, proxy)
+            stops = time.monotonic()
+        assert time.monotonic() - stops < 9
+    with client, connecting:
+        connecting.settimeout(60)
+        assert received(connecting) < 1 << 16
 
-        def abort(self) -> None:
-            self.calls.append("abort")
-            self._transport.abort()
 
-    gone = threading.Event()
-    close = UpstreamConnection.close
-
-    def closed(self: UpstreamConnection) -> None:
-        close(self)
-        gone.set()
-
-    monkeypatch.setattr(UpstreamConnection, "close", closed)
-    with running_proxy(brokers.bootstrap_servers) as proxy:
-        client = Connection(parse_address(proxy.bootstrap_servers), 5.0)
-        client.ask(m.ApiVersionsRequest(), 0, "app", 5.0)
-        (connection,) = proxy._connections
-        unread: Any = Unread(connection._transport)
-        connection._transport = unread
-        client.close()
-        gone.wait()
-        assert (unread.calls, proxy._connections) == (["close"], {connection})
-    assert (unread.calls, proxy._connections) == (["close", "abort"], set())
+def test_a_stop_ends_connections_whose_bytes_are_still_unread(brokers: Minibroker, silent: socket.socket) -> None:
+    """More of them than sockets hold: those that a client left are written as long as the proxy runs."""
+    size = 64 << 20
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(size))
+    topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    frame = encode_request(m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9, 1, "app")
+    with running_proxy(f"{format_address(*silent.getsockname())},{brokers.bootstrap_servers}") as proxy:
+        silent.listen()
+        client = socket.create_connection(parse_address(proxy.bootstrap_servers))
+        client.sendall(len(frame).to_bytes(4, "big") + frame)
+        unread, _ = silent.accept()
+        first = received(unread, 1)
+        leave(client, proxy)
+        first += received(unread, size // 2)
+        assert first >= size // 2
+    with unread:
+        unread.settimeout(5)
+        assert first + received(unread) < size
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

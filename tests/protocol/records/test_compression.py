@@ -19,7 +19,6 @@ from minibroker_protocol.records import (
     compress,
     decompress,
 )
-from minibroker_protocol.records.old_format import _xxh32
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 MIB = 1024 * 1024
@@ -200,15 +199,16 @@ def test_lz4_of_linked_blocks_is_refused_as_kafka_refuses_it() -> None:
 
 
 @pytest.mark.parametrize("after", [b"\0", b"one more", b"\x04\x22\x4d\x18", compress(3, b"another frame")])
-@pytest.mark.parametrize("flags", [0x60, 0x64, 0x70, 0x68, 0x7C], ids=hex)
-def test_bytes_after_an_lz4_frame_are_ignored(flags: int, after: bytes) -> None:
+@pytest.mark.parametrize(("flags", "checksum"), [(0x60, 0x82), (0x64, 0xA7), (0x70, 0xAD), (0x68, 0x6D), (0x7C, 0xF0)])
+def test_bytes_after_an_lz4_frame_are_ignored(flags: int, checksum: int, after: bytes) -> None:
     """As Kafka's Lz4BlockInputStream ignores them."""
     data = b"abc" * 3
-    block = compress(3, data)[7:-4]
+    hashed = struct.pack("<I", 0xA6AC54C1)  # xxHash32
     descriptor = bytes([flags, 0x40]) + (struct.pack("<Q", len(data)) if flags & 8 else b"")
-    frame = b"\x04\x22\x4d\x18" + descriptor + bytes([_xxh32(descriptor) >> 8 & 0xFF]) + block
-    frame += struct.pack("<I", _xxh32(block[4:])) if flags & 16 else b""
-    frame += bytes(4) + (struct.pack("<I", _xxh32(data)) if flags & 4 else b"")
+    frame = b"\x04\x22\x4d\x18" + descriptor + bytes([checksum])
+    frame += struct.pack("<I", len(data) | 1 << 31) + data + (hashed if flags & 16 else b"")
+    frame += bytes(4) + (hashed if flags & 4 else b"")
+    assert bytes(cramjam.lz4.decompress(frame)) == data
     assert decompress(3, frame, MIB) == data
     assert decompress(3, frame + after, MIB) == data
     with pytest.raises(UndecodablePayload):

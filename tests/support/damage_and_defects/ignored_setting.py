@@ -55,26 +55,33 @@ def _ignore_broker_key(name: str) -> None:
             Settings.value_of = ignoring  # type: ignore[method-assign]
 
     Settings.describe = describing  # type: ignore[method-assign]
-    topic_default = Settings._topic_default
+    _ignore_default_of_topics(name)
 
-    def without(settings: Settings, key: Any) -> Any:
-        values = settings._values
-        settings._values = {**values, name: default}
-        try:
-            return topic_default(settings, key)
-        finally:
-            settings._values = values
 
-    Settings._topic_default = without  # type: ignore[method-assign]
+def _ignore_default_of_topics(name: str) -> None:
+    """Topics have their defaults from settings as they would be without this one."""
+    make, of_topic, value = Settings.__init__, Settings.log_config, Settings.topic_value
+    others: dict[int, Settings] = {}
+
+    def making(settings: Settings, static: Mapping[str, Any] | None = None, **changed: Any) -> None:
+        make(settings, static, **changed)
+        layers = {layer: changed.get(layer) or {} for layer in ("cluster", "broker")}
+        others[id(settings)] = other = Settings.__new__(Settings)
+        rest = [{key: text for key, text in layer.items() if key != name} for layer in (static or {}, *layers.values())]
+        make(other, rest[0], cluster=rest[1], broker=rest[2], absent=changed.get("absent", frozenset()))
+
+    Settings.__init__ = making  # type: ignore[method-assign]
+    Settings.log_config = lambda settings, *overrides: of_topic(others[id(settings)], *overrides)  # type: ignore[method-assign]
+    Settings.topic_value = lambda settings, key, overrides: value(others[id(settings)], key, overrides)  # type: ignore[method-assign]
 
 
 def _ignore_topic_key(name: str) -> None:
-    effective, value = Settings._effective, Settings.topic_value
+    of_topic, value = Settings.log_config, Settings.topic_value
 
-    def rest(overrides: Mapping[str, str]) -> dict[str, str]:
-        return {key: text for key, text in overrides.items() if key != name}
+    def rest(overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {key: text for key, text in (overrides or {}).items() if key != name}
 
-    Settings._effective = lambda settings, overrides: effective(settings, rest(overrides))  # type: ignore[method-assign]
+    Settings.log_config = lambda settings, *overrides: of_topic(settings, rest(*overrides))  # type: ignore[method-assign]
     Settings.topic_value = lambda settings, key, overrides: value(settings, key, rest(overrides))  # type: ignore[method-assign]
 
 
