@@ -340,6 +340,14 @@ class Loop:
             yield
 
 
+def lineage(broker: Minibroker, directory: Path) -> list[str]:
+    """The rules of what an audit finds of `g`, which copies `in` to `out`."""
+    written = directory / "s.json"
+    command_line = ["audit", "--bootstrap", broker.bootstrap_servers, "--lineage", "in=out", "--group", "g"]
+    main([*command_line, "--json", str(written)])
+    return [one["rule"] for one in json.loads(written.read_text())["shown"]]
+
+
 def test_the_lineage_of_an_application_that_runs(tmp_path: Path) -> None:
     """Steps of the application come between the audit's questions. A record without input is found all the same."""
     with Minibroker(ephemeral=True, topics={"in": 1, "out": 1}, config=CONFIG) as broker:
@@ -347,10 +355,7 @@ def test_the_lineage_of_an_application_that_runs(tmp_path: Path) -> None:
         for _ in range(4):
             loop.step()
 
-        def audited() -> list[str]:
-            command_line = ["audit", "--bootstrap", broker.bootstrap_servers, "--lineage", "in=out", "--group", "g"]
-            main([*command_line, "--json", str(tmp_path / "s.json")])
-            return [one["rule"] for one in json.loads((tmp_path / "s.json").read_text())["shown"]]
+        audited = partial(lineage, broker, tmp_path)
 
         def go_on(steps: int, number: int) -> None:
             for _ in range(steps - (number % 3 > 0)):
@@ -363,3 +368,21 @@ def test_the_lineage_of_an_application_that_runs(tmp_path: Path) -> None:
         loop.client.produce(PLAIN, "out", 0, bytes(build_batch([Record(0, 0, b"stray", b"")])))
         assert audited() == ["lineage-stray"]
         loop.client.close()
+
+
+def test_input_whose_output_may_still_commit_is_not_lost(tmp_path: Path) -> None:
+    """The group's offset is committed, and the transaction with the output is open; it aborts."""
+    with (
+        Minibroker(ephemeral=True, topics={"in": 1, "out": 1}, config=CONFIG) as broker,
+        TransactionalClient(broker.bootstrap_servers) as client,
+    ):
+        record = [Record(0, 0, b"0", b"")]
+        client.produce(PLAIN, "in", 0, bytes(build_batch(record)))
+        output, offsets = (client.init_producer_id(name, 60_000) for name in ("output", "offsets"))
+        who = {"producer_id": output.producer_id, "producer_epoch": output.producer_epoch, "base_sequence": 0}
+        client.produce(output, "out", 0, bytes(build_batch(record, transactional=True, **who)))
+        client.commit_offset(offsets, "g", "in", 0, 1, "")
+        client.end(offsets, commit=True)
+        assert lineage(broker, tmp_path) == []
+        client.end(output, commit=False)
+        assert lineage(broker, tmp_path) == ["lineage-lost"]
