@@ -30,11 +30,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from minibroker.client.cluster import ClusterClient
+from minibroker.client.connection import Connection, ConnectionClosed
 from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker_pipeline import sink_task
 from minibroker_pipeline.sink import MicroBatch, Sink, SinkDriver, SinkRefused
 from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request, Response
 
 PARTITIONS: Final = 3
 ROWS: Final = 40
@@ -60,22 +61,22 @@ class Steps:
         self.step, self.kind, self.batch = step, kind, batch
         self.current = -1
         self._seen: Counter[str] = Counter()
-        self._ask = ClusterClient.ask
+        self._ask = Connection.ask
         steps = self
 
-        def ask(client: ClusterClient, address: Any, request: Any, *rest: Any) -> Any:
+        def ask(connection: Connection, request: Request, *rest: Any) -> Response:
             name = type(request).__name__.removesuffix("Request")
             steps._seen[name] += 1
             place = f"{name} {steps._seen[name]}"
             if steps.is_now(place) and steps.kind == "answer":
                 steps.step = ""
-                with client._connected(address) as connection:  # the broker serves it; who asked never hears
-                    connection.ask(request, rest[1], client.client_id, client.timeout)
-                    connection.shut()
-            steps.reach(place, client, address)
-            return steps._ask(client, address, request, *rest)
+                steps._ask(connection, request, *rest)  # the broker serves it; who asked never hears
+                connection.shut()
+                raise ConnectionClosed(f"{name}: no answer")
+            steps.reach(place, connection)
+            return steps._ask(connection, request, *rest)
 
-        ClusterClient.ask = ask  # type: ignore[assignment,method-assign]
+        Connection.ask = ask  # type: ignore[method-assign]
 
     def new_batch(self, number: int) -> None:
         self.current = number
@@ -84,7 +85,7 @@ class Steps:
     def is_now(self, place: str) -> bool:
         return self.current == self.batch and place == self.step
 
-    def reach(self, place: str, client: ClusterClient | None = None, address: Any = None) -> None:
+    def reach(self, place: str, connection: Connection | None = None) -> None:
         if not self.is_now(place):
             return
         if self.kind in ("driver", "task"):
@@ -92,8 +93,8 @@ class Steps:
             if self.kind == "driver" and parent is not None and parent.pid:
                 os.kill(parent.pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.kind == "request" and client is not None and address in client._connections:
-            client._connections[address].shut()
+        if self.kind == "request" and connection is not None:
+            connection.shut()
         if self.kind == "wait":
             print(f"at {place}", flush=True)
             os.read(_INPUT, 1)
@@ -119,7 +120,6 @@ def _mark_afterwards() -> None:
     def end_and_mark(client: TransactionalClient, producer: Producer, **named: Any) -> None:
         end(client, producer, **named)
         for group, topic, partition, offset, metadata in late:
-            client._leaders.clear()
             kind = m.OffsetCommitRequest
             entry = kind.OffsetCommitRequestPartition(
                 partition_index=partition, committed_offset=offset, committed_metadata=metadata
