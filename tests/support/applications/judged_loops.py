@@ -70,7 +70,9 @@ TRYING = (
     "silent-end-txn",
 )
 """Scripts for a loop without a mistake: those that find the mistakes, and more that fail the same APIs."""
-ARGUMENTS = ("--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out", "--timeout", "90")
+ARGUMENTS = ("--topic", "in:1", "--topic", "out:1", "--topic", "out2:1", "--lineage", "in=out")
+SHORT, PATIENT = ("--timeout", "90"), ("--timeout", "300")
+"""For runs that a test waits for, and for many, beside other work: two starts of a JVM may take more than 90 s then."""
 NIGHTLY_RUNS = 200
 AT_ONCE = 4
 """Judges side by side: most of a run is waiting."""
@@ -79,7 +81,7 @@ AT_ONCE = 4
 def find(argv: Sequence[str], mistake: str) -> None:
     """Assert that the judge finds this mistake in a loop, marks the exchange and names the mistake."""
     script, rule, api, said = MISTAKES[mistake]
-    (report,) = judged(argv, "--script", script, *ARGUMENTS)
+    (report,) = judged(argv, "--script", script, *ARGUMENTS, *SHORT)
     assert (report["verdict"], {promise["rule"] for promise in report["broken"]}) == ("broken", {rule})
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
     assert re.search(f" {api} v", marked)
@@ -88,7 +90,7 @@ def find(argv: Sequence[str], mistake: str) -> None:
 
 def notice(argv: Sequence[str]) -> None:
     """Assert that the judge tells of `NOTICED` in a loop where nothing fails."""
-    (report,) = judged([*argv, NOTICED], "--script", "calm", *ARGUMENTS)
+    (report,) = judged([*argv, NOTICED], "--script", "calm", *ARGUMENTS, *SHORT)
     (sentence,) = report["notices"]
     assert (report["verdict"], MIXED in sentence) == ("held", True)
     assert "outside of any transaction" in sentence
@@ -132,7 +134,7 @@ def _run(client: str, number: int, argv: Sequence[str], kept: Path | None) -> Lo
     script = TRYING[(number - 1) % len(TRYING)]
     folder = None if kept is None else kept / f"{client.replace(' ', '-')}-{number}"
     try:
-        (row,) = judged_apart(argv, *script_options([script]), *ARGUMENTS, kept=folder)
+        (row,) = judged_apart(argv, *script_options([script]), *ARGUMENTS, *PATIENT, kept=folder)
     except NoReport as why:
         row = {"script": script, "verdict": "no report", "broken": [], "doubt": str(why), "notices": []}
     return LoopRun(client, number, row)
