@@ -236,7 +236,7 @@ def mixed_offsets(wire: Wire) -> Iterator[Finding]:
                 f"offset {row.offset} of group {row.group} is committed outside of any transaction (exchange "
                 f"{row.exchange['number']}), after a transaction committed offset {before.offset} (exchange "
                 f"{before.exchange['number']}): no abort takes it back with the output, as when a rebalance listener "
-                "commits positions"
+                "or enable.auto.commit commits positions"
             )
             yield finding("offsets-mixed", Log("", row.topic, row.partition), text)
 
@@ -267,7 +267,10 @@ class Causes:
             tries = [sent for sent in tries if sent.exchange["number"] < past["number"]]
         if not tries:
             # Without an offset past it the input was not read yet.
-            return f"its offset was committed ({_place(past)}) before anything was written for it" if past else ""
+            if past is None:
+                return ""
+            dropped = "; it has no value: a tombstone that is dropped" if row.record.value is None else ""
+            return f"its offset was committed ({_place(past)}) before anything was written for it{dropped}"
         sent = tries[-1]
         end = self._wire.end(sent.batch[:2], sent.exchange["number"]) if sent.transactional else None
         if sent.exchange["errors"]:
@@ -330,6 +333,9 @@ class Causes:
             for place in self._committed
             if place.topic == lineage.source and keys & {*lineage.of_input(place.topic, place.partition, place.record)}
         }
+        why = self._offsets_of_others(own, {partition for partition, _ in inputs}, again, transactional)
+        if why:
+            return f"the transaction that wrote the first one (exchange {end['number']} ended it) has {why}"
         own = [offsets for offsets in own if offsets.partition in {partition for partition, _ in inputs}]
         if len(inputs) == 1 and own:
             ((partition, offset),) = inputs
@@ -344,6 +350,29 @@ class Causes:
             f"the first one was committed (exchange {end['number']}{lost}), and the same input was sent again in "
             f"another transaction (exchange {again.exchange['number']})"
         )
+
+    def _offsets_of_others(
+        self, own: Sequence[OffsetRow], inputs: Collection[int], again: Produced, transactional: Sequence[OffsetRow]
+    ) -> str:
+        """What offsets a transaction has instead of those of its input; empty where it has these.
+
+        own: its offsets. inputs: the partitions of the input. again: the batch that has the same input once more.
+        transactional: the offsets of all transactions.
+        """
+        here = [offsets for offsets in own if offsets.partition in inputs]
+        if own and inputs and not here:
+            other = own[0]
+            places = ", ".join(f"{other.topic}-{partition}" for partition in sorted(inputs))
+            return (
+                f"no offset of {places}, only of {other.topic}-{other.partition}: two loops share one producer, or one "
+                "partition's offset is sent for all"
+            )
+        end = self._wire.end(again.batch[:2], again.exchange["number"])
+        later = [o for o in transactional if end and self._wire.end(producer(o.exchange), o.exchange["number"]) is end]
+        groups = {offsets.group for offsets in later if offsets.partition in inputs}
+        if here and groups and not groups & {offsets.group for offsets in here}:
+            return f"no offsets of group {min(groups)}, only of {here[0].group}: two loops share one producer"
+        return ""
 
     def _without_offsets(self, sent: Produced, end: Exchange, outside: Exchange | None) -> str:
         """Why the transaction of a batch has no offsets; empty where it may have some."""

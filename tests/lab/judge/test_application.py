@@ -264,6 +264,16 @@ def test_an_offset_ahead_of_the_work() -> None:
     assert said == "its offset was committed (exchange 1, TxnOffsetCommit) before anything was written for it"
 
 
+def test_an_input_without_a_value_that_the_application_drops() -> None:
+    story = Story()
+    kept, dropped = row("in", 0), row("in", 0)._replace(record=Record(timestamp=1, offset=0))
+    commit = story.offsets(1, 0)
+    assert [
+        cause(story, "lineage-lost", stored, commit=commit).endswith("it has no value: a tombstone that is dropped")
+        for stored in (kept, dropped)
+    ] == [False, True]
+
+
 def test_an_input_whose_output_was_aborted_and_not_tried_again() -> None:
     story = Story()
     story.produce("v", 0)
@@ -362,6 +372,28 @@ def test_an_offset_that_is_not_past_its_record(offset: int, named: bool) -> None
         if named
         else "the first one was committed"
     )
+
+
+@pytest.mark.parametrize(
+    ("group", "partition", "why"),
+    [
+        ("h", 0, "no offsets of group g, only of h: two loops share one producer"),
+        ("g", 1, "no offset of in-0, only of in-1: two loops share one producer, or one partition's offset is sent"),
+        ("g", 0, ""),
+    ],
+)
+def test_a_transaction_that_has_the_offsets_of_another_loop(group: str, partition: int, why: str) -> None:
+    story = Story()
+    first = story.produce("v", 0)
+    topics = [{"name": "in", "partitions": [{"partition_index": partition, "committed_offset": 1}]}]
+    story.offsets(1, 0)["request"] |= {"group_id": group, "topics": topics}
+    story.end(0)
+    again = story.produce("v", 1)
+    story.offsets(1, 1)
+    story.end(1)
+    said = cause(story, "lineage-duplicate", row("out", 0, first), row("out", 2, again), row("in", 0))
+    begins = f"the transaction that wrote the first one (exchange 3 ended it) has {why}" if why else "the first one was"
+    assert said.startswith(begins)
 
 
 @pytest.mark.parametrize(("level", "named"), [(0, True), (1, False)])

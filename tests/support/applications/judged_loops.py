@@ -46,6 +46,10 @@ MISTAKES = {
     "no_seek": Mistake("produce-refused", "lineage-lost", "TxnOffsetCommit", "the consumer was not set back"),
     "one_id_twice": Mistake("calm", "shared-id", r"\w+", "two instances have the transactional id 'loop'"),
     "init_retried_only": Mistake("silent-end-txn", "lineage-duplicate", "Produce", "its answer was lost"),
+    "auto_commit": Mistake("client-killed-before-commit", "lineage-lost", "OffsetCommit", "outside of any transaction"),
+    "last_offset": Mistake("client-killed-before-commit", "lineage-duplicate", "Produce", "is that of the next record"),
+    "shared_producer": Mistake("calm", "lineage-duplicate", "Produce", "two loops share one producer"),
+    "tombstone_dropped": Mistake("calm", "lineage-lost", "TxnOffsetCommit", "a tombstone that is dropped"),
     "listener_commits": Mistake(
         "rebalance-between-fetches", "lineage-lost", "OffsetCommit", "before anything was written for it"
     ),

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition, libversion
@@ -33,8 +34,13 @@ class Loop:
         self.names = 0
         isolation = "read_uncommitted" if mistake == "read_uncommitted" else "read_committed"
         group = {"group.id": f"loop{instance}", "isolation.level": isolation, "session.timeout.ms": 6000}
-        how = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True}
-        self.consumer = Consumer({**COMMON, **group, **how, "socket.timeout.ms": 1500})
+        how = {
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": mistake == "auto_commit",
+            "enable.partition.eof": True,
+        }
+        often = {"socket.timeout.ms": 1500, "auto.commit.interval.ms": 100}
+        self.consumer = Consumer({**COMMON, **group, **how, **often})
         self.fill()
         self.batch: list[Any] = []
         self.ended = False
@@ -48,7 +54,8 @@ class Loop:
         if end == 0:
             feeder = Producer({**COMMON, **TIMEOUTS, "linger.ms": 200, "enable.idempotence": True})
             for number in range(INPUTS):
-                feeder.produce("in", f"v{number}", partition=0)
+                dropped = self.mistake == "tombstone_dropped" and number == INPUTS - 1
+                feeder.produce("in", None if dropped else f"v{number}", partition=0)
             feeder.flush()
 
     def end_of_input(self) -> int:
@@ -91,7 +98,8 @@ class Loop:
                     self.transact(batch[:IN_ONE], offsets)
                     self.transact(batch[IN_ONE:], offsets)
                 else:
-                    self.transact(batch, [TopicPartition("in", 0, batch[-1].offset() + 1)])
+                    past = 0 if self.mistake == "last_offset" else 1
+                    self.transact(batch, [TopicPartition("in", 0, batch[-1].offset() + past)])
         self.consumer.close()
 
     def assigned(self, *_: object) -> None:
@@ -114,9 +122,11 @@ class Loop:
             self.consumer.commit(offsets=offsets, asynchronous=False)
             return
         try:
-            self.producer.begin_transaction()
+            self.begin()
             for message in batch:
-                self.producer.produce(self.out, message.value())
+                if message.value() is not None:  # what has none is filtered: the mistake `tombstone_dropped`
+                    self.producer.produce(self.out, message.value())
+            self.work()
             if self.mistake != "offsets_outside":
                 group = self.consumer.consumer_group_metadata()
                 self.producer.send_offsets_to_transaction(offsets, group, WAIT)
@@ -125,6 +135,14 @@ class Loop:
                 self.consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self.failed(error, batch, offsets)
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def work(self) -> None:
+        """What takes its time while a transaction is open."""
+        if self.mistake == "auto_commit":
+            time.sleep(0.5)
 
     def commit(self) -> None:
         """Commit; a timeout says nothing about the outcome, so it is asked for again."""
@@ -166,10 +184,48 @@ class Loop:
         self.ended = False
 
 
+class Shared(Loop):
+    """One of two loops with one producer: each may be in the other's transaction, and takes it for its own."""
+
+    only: Producer | None = None
+    making = threading.Lock()
+    wrote, committed = threading.Event(), threading.Event()
+
+    def new(self, name: str = "loop") -> Producer:
+        with self.making:
+            Shared.only = self.only or super().new(name)
+            return Shared.only
+
+    def transact(self, batch: list[Any], offsets: list[TopicPartition]) -> None:
+        if self.out != "out":  # this one is in the other's first transaction, and ends it
+            self.wrote.wait(WAIT)
+        super().transact(batch, offsets)
+
+    def begin(self) -> None:
+        with suppress(KafkaException):  # it has begun already
+            super().begin()
+
+    def work(self) -> None:
+        if self.out == "out":
+            self.producer.flush(WAIT)
+            self.wrote.set()
+            self.committed.wait(WAIT)
+
+    def commit(self) -> None:
+        super().commit()
+        self.committed.set()
+
+    def failed(self, error: KafkaException, batch: list[Any], offsets: list[TopicPartition]) -> None:
+        with suppress(KafkaException):
+            self.producer.abort_transaction(WAIT)
+        self.go_back()
+
+
 if __name__ == "__main__":
-    loops = [Loop(sys.argv[1])]
-    if sys.argv[1] == "one_id_twice":  # as where it is made of the host's name
-        loops.append(Loop(sys.argv[1], "2"))
+    kind = Shared if sys.argv[1] == "shared_producer" else Loop
+    loops = [kind(sys.argv[1])]
+    if sys.argv[1] in ("one_id_twice", "shared_producer"):  # the first as where the id is made of the host's name
+        loops.append(kind(sys.argv[1], "2"))
     threads = [threading.Thread(target=loop.run) for loop in loops]
     for thread in threads:
         thread.start()
