@@ -17,6 +17,7 @@ OFFSET_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 _OFFSET_STEPS = ("AddOffsetsToTxn", "TxnOffsetCommit")
 _WAIT = "CONCURRENT_TRANSACTIONS"
 _FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+_OLD_MEMBER = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH")
 _NOWHERE = Log("", "", -1)
 
 
@@ -276,7 +277,8 @@ class Causes:
         if sent.exchange["errors"]:
             what = f"its Produce was refused (exchange {sent.exchange['number']}: {_code(sent.exchange)})"
         elif end is not None and not end["request"]["committed"]:
-            what = f"the transaction that wrote it was aborted (exchange {end['number']})"
+            why = self._refused_offsets(sent, end)
+            what = f"the transaction that wrote it was aborted (exchange {end['number']}){why}"
         else:
             what = f"what was written for it (exchange {sent.exchange['number']}) was never committed"
         if past is None:
@@ -378,15 +380,27 @@ class Causes:
         """Why the transaction of a batch has no offsets; empty where it may have some."""
         if outside is not None:
             return f"they are committed outside of it (exchange {outside['number']}, OffsetCommit)"
-        own = [e for e in self._wire.exchanges if e["number"] < end["number"] and producer(e) == sent.batch[:2]]
-        begun = max((e["number"] for e in own if e["api"] == "EndTxn" and not e["errors"]), default=0)
-        steps = [e for e in own if e["api"] in _OFFSET_STEPS and e["number"] > begun]
+        steps = self._offset_steps(sent, end)
         if not steps:
             return "none were sent"
         if any(e["api"] == "TxnOffsetCommit" and self._wire.is_kept(e) for e in steps):
             return ""
         refused = next((f": {_code(e)}" for e in reversed(steps) if e["errors"]), "")
         return f"they were not written ({_place(steps[-1])}{refused}), and it was committed all the same"
+
+    def _refused_offsets(self, sent: Produced, end: Exchange) -> str:
+        """Which offsets of the transaction of a batch were refused, to append; empty where none were."""
+        steps = [e for e in self._offset_steps(sent, end) if e["api"] == "TxnOffsetCommit" and e["errors"]]
+        if not steps:
+            return ""
+        old = ": the group metadata is that of before a rebalance" if _code(steps[-1]) in _OLD_MEMBER else ""
+        return f" after its offsets were refused (exchange {steps[-1]['number']}: {_code(steps[-1])}){old}"
+
+    def _offset_steps(self, sent: Produced, end: Exchange) -> list[Exchange]:
+        """What was sent about offsets in the transaction of a batch."""
+        own = [e for e in self._wire.exchanges if e["number"] < end["number"] and producer(e) == sent.batch[:2]]
+        begun = max((e["number"] for e in own if e["api"] == "EndTxn" and not e["errors"]), default=0)
+        return [e for e in own if e["api"] in _OFFSET_STEPS and e["number"] > begun]
 
     def _stray(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
         if row.topic != lineage.target:

@@ -283,6 +283,21 @@ def test_an_input_whose_output_was_aborted_and_not_tried_again() -> None:
     )
 
 
+@pytest.mark.parametrize(("code", "old"), [("ILLEGAL_GENERATION", True), ("GROUP_AUTHORIZATION_FAILED", False)])
+def test_an_abort_after_refused_offsets(code: str, old: bool) -> None:
+    story = Story()
+    story.offsets(1, 0)["errors"] = ["NOT_COORDINATOR (16)"]  # of the transaction before
+    story.end(0)
+    story.produce("v", 0)
+    story.offsets(1, 0)["errors"] = [f"{code} (1) at in-0"]
+    story.end(0, committed=False)
+    assert cause(story, "lineage-lost", row("in", 0), commit=story.exchanges[2]) == (
+        f"the transaction that wrote it was aborted (exchange 5) after its offsets were refused (exchange 4: {code})"
+        f"{': the group metadata is that of before a rebalance' if old else ''}, and the command ended without another "
+        "try"
+    )
+
+
 def test_copies_are_told_in_the_order_in_which_they_were_sent() -> None:
     """Not in that of their partitions."""
     story = Story()

@@ -49,6 +49,7 @@ MISTAKES = {
     "auto_commit": Mistake("client-killed-before-commit", "lineage-lost", "OffsetCommit", "outside of any transaction"),
     "last_offset": Mistake("client-killed-before-commit", "lineage-duplicate", "Produce", "is that of the next record"),
     "shared_producer": Mistake("calm", "lineage-duplicate", "Produce", "two loops share one producer"),
+    "stale_metadata": Mistake("rebalance-in-transaction", "lineage-lost", "Produce", "that of before a rebalance"),
     "tombstone_dropped": Mistake("calm", "lineage-lost", "TxnOffsetCommit", "a tombstone that is dropped"),
     "listener_commits": Mistake(
         "rebalance-between-fetches", "lineage-lost", "OffsetCommit", "before anything was written for it"
@@ -71,6 +72,7 @@ TRYING = (
     "offsets-unavailable",
     "produce-refused",
     "rebalance-between-fetches",
+    "rebalance-in-transaction",
     "silent-end-txn",
 )
 """Scripts for a loop without a mistake: those that find the mistakes, and more that fail the same APIs."""

@@ -32,6 +32,7 @@ class Loop:
     def __init__(self, mistake: str, instance: str = "") -> None:
         self.mistake, self.out = mistake, f"out{instance}"
         self.names = 0
+        self.first_metadata: Any = None
         isolation = "read_uncommitted" if mistake == "read_uncommitted" else "read_committed"
         group = {"group.id": f"loop{instance}", "isolation.level": isolation, "session.timeout.ms": 6000}
         how = {
@@ -81,7 +82,7 @@ class Loop:
         return made
 
     def run(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + (20 if self.mistake == "stale_metadata" else 60)
         size = {"position": 2 * IN_ONE, "listener_commits": 2 * IN_ONE, "one_id_twice": 1}.get(self.mistake, IN_ONE)
         while time.monotonic() < deadline and (self.batch or not self.ended):
             message = self.consumer.poll(0.2)
@@ -128,13 +129,19 @@ class Loop:
                     self.producer.produce(self.out, message.value())
             self.work()
             if self.mistake != "offsets_outside":
-                group = self.consumer.consumer_group_metadata()
+                group = self.group_metadata()
                 self.producer.send_offsets_to_transaction(offsets, group, WAIT)
             self.commit()
             if self.mistake == "offsets_outside":
                 self.consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self.failed(error, batch, offsets)
+
+    def group_metadata(self) -> Any:
+        """With the mistake `stale_metadata` that of the first generation."""
+        if self.mistake != "stale_metadata" or self.first_metadata is None:
+            self.first_metadata = self.consumer.consumer_group_metadata()
+        return self.first_metadata
 
     def begin(self) -> None:
         self.producer.begin_transaction()
