@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
+    CONTROL_MASK,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
@@ -52,7 +53,7 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
             newest = max(newest, header.max_timestamp)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    return ValidatedBatches([memoryview(records)[:end]], headers, newest, -1)
+    return ValidatedBatches([memoryview(records)[:end]], headers, newest, -1, end, expected - 1)
 
 
 def duplicate(known: BatchMetadata, log_start_offset: int) -> AppendInfo:
@@ -76,8 +77,7 @@ def prepare(
         if header.producer_id >= 0:
             append = producers.prepare(
                 header,
-                # 0x20: a control batch; without the call of `is_control` for each batch.
-                control_record(records, position, header) if header.attributes & 0x20 else None,
+                control_record(records, position, header) if header.attributes & CONTROL_MASK else None,
                 origin=origin,
                 transaction_version=transaction_version,
                 guard=guard,

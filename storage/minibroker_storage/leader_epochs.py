@@ -15,11 +15,15 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochCache:
-    """Epochs and start offsets, both strictly increasing."""
+    """Epochs and start offsets, both strictly increasing.
 
-    __slots__ = ("_epochs", "_starts")
+    latest_epoch: None without any.
+    """
+
+    __slots__ = ("_epochs", "_starts", "latest_epoch")
 
     def __init__(self) -> None:
+        self.latest_epoch: int | None = None  # beside the list: every append asks for it
         self._epochs: list[int] = []
         self._starts: list[int] = []
 
@@ -42,10 +46,6 @@ class LeaderEpochCache:
         """(epoch, start offset), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
-    @property
-    def latest_epoch(self) -> int | None:
-        return self._epochs[-1] if self._epochs else None
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; True when the cache changed.
 
@@ -60,6 +60,7 @@ class LeaderEpochCache:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest_epoch = epoch
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -116,6 +117,7 @@ class LeaderEpochCache:
             self._epochs.pop()
             self._starts.pop()
             changed = True
+        self.latest_epoch = self._epochs[-1] if self._epochs else None
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
@@ -131,6 +133,7 @@ class LeaderEpochCache:
         changed = bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
+        self.latest_epoch = None
         return changed
 
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.records import LOG_OVERHEAD, UNHURRIED, BatchHeader, Buffer, Pace
+from minibroker_protocol.records import UNHURRIED, Buffer, Pace
 from minibroker_storage import appending, reading, recovery
 from minibroker_storage.append_info import AppendInfo, storage_error, storage_errors
 from minibroker_storage.config import LogConfig
@@ -218,20 +218,24 @@ class PartitionLog:
         headers = batches.headers
         if self.leader_epochs.latest_epoch != leader_epoch and leader_epoch >= 0:
             self.assign_leader_epoch(leader_epoch)
-        segment = self._room_for(batches, now_ms)
+        segment = self._segments.active
+        if segment.should_roll(batches, now_ms):
+            segment = self._roll_at(base_offset, now_ms)
         prepared: Sequence[ProducerAppend] = ()
-        if origin is not Origin.CLIENT:
+        if len(headers) == 1 and headers[0].producer_id < 0:
+            pass  # no producer's state to check
+        elif origin is not Origin.CLIENT:
             prepared = appending.prepare(self.producers, records, headers, origin, transaction_version, guard)
-        elif headers[0].producer_id >= 0:  # a client sends one batch, and no marker
+        else:  # a client sends one batch, and no marker
             duplicate = self.producers.find_duplicate(headers[0])
             if duplicate is not None:
                 return appending.duplicate(duplicate, self.log_start_offset)
             append = self.producers.prepare(headers[0], origin=origin, guard=guard)
             prepared = () if append is None else (append,)
-        self._write(segment, batches.buffers, headers, prepared, now_ms)
+        self._write(segment, batches, prepared, now_ms)
         return AppendInfo(
             base_offset,
-            self.log_end_offset - 1,
+            batches.last_offset,
             batches.log_append_time_ms,
             self.log_start_offset,
             False,
@@ -254,50 +258,37 @@ class PartitionLog:
             latest = self.leader_epochs.latest_epoch
             if header.partition_leader_epoch > (-1 if latest is None else latest):
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
-        segment = self._room_for(batches, now_ms, batches.headers[0].base_offset)
+        first_offset = batches.headers[0].base_offset
+        segment = self._segments.active
+        if segment.should_roll(batches, now_ms):
+            segment = self._roll_at(first_offset, now_ms)
         prepared = appending.prepare(self.producers, records, batches.headers, Origin.REPLICATION)
-        self._write(segment, batches.buffers, batches.headers, prepared, now_ms)
+        self._write(segment, batches, prepared, now_ms)
         return AppendInfo(
-            batches.headers[0].base_offset,
-            self.log_end_offset - 1,
+            first_offset,
+            batches.last_offset,
             -1,
             start,
             False,
             batches.max_timestamp,
         )
 
-    def _room_for(self, batches: ValidatedBatches, now_ms: int, first_offset: int | None = None) -> Segment:
-        """The active segment, after a roll if these batches do not fit into it."""
-        segment = self._segments.active
-        headers = batches.headers
-        size = headers[0].batch_length + LOG_OVERHEAD if len(headers) == 1 else batches.size
-        last = headers[-1]
-        if segment.should_roll(size, batches.max_timestamp, last.base_offset + last.last_offset_delta, now_ms):
-            return self._roll_at(self.log_end_offset if first_offset is None else first_offset, now_ms)
-        return segment
-
     def _write(
-        self,
-        segment: Segment,
-        buffers: Sequence[Buffer],
-        headers: Sequence[BatchHeader],
-        prepared: Sequence[ProducerAppend],
-        now_ms: int,
+        self, segment: Segment, batches: ValidatedBatches, prepared: Sequence[ProducerAppend], now_ms: int
     ) -> None:
         """Writes the log first, then changes the state; a disk failure leaves both unchanged."""
         if self.offline is not None:
             raise self.offline
         try:
-            segment.append(buffers, headers)
+            segment.append(batches.buffers, batches.headers)
         except StorageError as error:
             raise storage_error(error) from error
-        last = headers[-1]
         producers = self.producers
         for append in prepared:
             txn = producers.commit(append, now_ms)
             if txn is not None and txn.aborted:
                 segment.append_aborted(AbortedTxn.of(txn))
-        producers.map_end_offset = self.log_end_offset = last.base_offset + last.last_offset_delta + 1
+        producers.map_end_offset = self.log_end_offset = batches.last_offset + 1
 
     # -- high watermark ------------------------------------------------------------------------------------------
 

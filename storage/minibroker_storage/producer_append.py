@@ -4,7 +4,7 @@ What the state is for, and what can go wrong: `minibroker_storage.producer_state
 """
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import BatchHeader, ControlRecord, ControlType
+from minibroker_protocol.records import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, ControlRecord, ControlType
 from minibroker_protocol.records.sequences import increment_sequence
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_entry import NO_EPOCH, NO_OFFSET, BatchMetadata, ProducerEntry
@@ -23,8 +23,8 @@ class ProducerAppend:
     def __init__(self, header: BatchHeader) -> None:
         self.producer_id = header.producer_id
         self.epoch = header.producer_epoch
-        self.transactional = header.is_transactional
-        self.control = header.is_control
+        self.transactional = header.attributes & TRANSACTIONAL_MASK != 0
+        self.control = header.attributes & CONTROL_MASK != 0
         self.timestamp = header.max_timestamp
         self.offset = header.base_offset
         self.marker: ControlType | None = None
@@ -44,7 +44,7 @@ class ProducerAppend:
             entry.last_timestamp = self.timestamp
             entry.arrival_ms = now_ms
             if self.transactional and entry.current_txn_first_offset == NO_OFFSET:
-                entry.current_txn_first_offset = batch.first_offset
+                entry.current_txn_first_offset = self.offset
                 return True
         elif self.marker is not None:
             entry.set_epoch(self.epoch)

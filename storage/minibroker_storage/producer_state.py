@@ -84,7 +84,7 @@ class ProducerStateManager:
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """The remembered batch of the same epoch and sequences, if any; bytes are not compared. For CLIENT batches."""
         entry = self._producers.get(header.producer_id)
-        if entry is None or header.is_control:
+        if entry is None:
             return None
         return entry.find_batch(header.producer_epoch, header.base_sequence, header.last_sequence)
 

@@ -14,6 +14,7 @@ from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Buffer, Disk, DiskFile, NotFound, StorageError, join, sync_file
 from minibroker_storage.indexes import NO_TIMESTAMP, IndexCorrupt, OffsetIndex, TimeIndex
 from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
+from minibroker_storage.validator import ValidatedBatches
 
 #: Bytes read at once when batch headers are scanned.
 SCAN_BYTES = 16 * 1024
@@ -300,10 +301,12 @@ class Segment:
         if len(tail.positions) > 2 * _TAIL:
             self._tail = _Tail(tail.last_offsets[-_TAIL - 1] + 1, tail.last_offsets[-_TAIL:], tail.positions[-_TAIL:])
 
-    def should_roll(self, incoming_bytes: int, incoming_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Kafka's LogSegment.shouldRoll; ``incoming_timestamp`` is the largest one of the batches to come."""
+    def should_roll(self, batches: ValidatedBatches, now_ms: int) -> bool:
+        """Whether these batches need a new segment (Kafka's LogSegment.shouldRoll)."""
         config = self.config
-        if self.size > config.segment_bytes - incoming_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if self.size > config.segment_bytes - batches.size:
+            return True
+        if batches.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if self._indexes is None:
             self._loaded()
@@ -317,7 +320,7 @@ class Segment:
         first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
         # By record time where there is one, so that a segment has records of one period whenever they are written
         # (LogSegment.timeWaitedForRoll).
-        waited = incoming_timestamp - first if first >= 0 else now_ms - self.created_ms
+        waited = batches.max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return waited > config.segment_ms - config.segment_jitter_ms
 
     def truncate_to(self, offset: int) -> None:

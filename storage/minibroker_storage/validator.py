@@ -76,21 +76,15 @@ class ValidatedBatches:
     buffers: the bytes to write, in order.
     headers: those in these bytes, one per batch. max_timestamp (ms, -1 none) is the largest of all records.
     log_append_time_ms: -1 unless the topic has LogAppendTime.
+    size: bytes in all.
     """
 
     buffers: list[Buffer]
     headers: list[BatchHeader]
     max_timestamp: int
     log_append_time_ms: int
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return sum(map(len, self.buffers))
-
-    @property
-    def last_offset(self) -> int:
-        return self.headers[-1].last_offset
+    size: int
+    last_offset: int
 
 
 def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
@@ -102,34 +96,25 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     """
     if records is None or len(records) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
-    if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
-        header = _parsed(records)
-        if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; the others are handled below
-            if api_version < _FIRST_VERSION_WITH_ZSTD:
-                _refuse_codec(header, api_version)
-            return header
-    if not _whole_message_at(records, 0):
-        raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
-    header = _header(records)
-    if api_version < _FIRST_VERSION_WITH_ZSTD:
-        _refuse_codec(header, api_version)
-    if header.size < len(records) and _whole_message_at(records, header.size):
-        raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
-    return header
-
-
-def _header(records: Buffer) -> BatchHeader:
-    magic = records[_SIZE_UP_TO_MAGIC - 1]
-    if magic < MAGIC:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"record batch v2: magic is {magic} at position 0")
-    return _parsed(records)
-
-
-def _parsed(records: Buffer) -> BatchHeader:
+    header = None
     try:
-        return parse_header(records)
+        if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
+            header = parse_header(records)
+        if header is None or header.batch_length + LOG_OVERHEAD != len(records):  # neither is the common case
+            if not _whole_message_at(records, 0):
+                raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
+            magic = records[_SIZE_UP_TO_MAGIC - 1]
+            if magic < MAGIC:
+                raise ApiError(ErrorCode.INVALID_RECORD, f"record batch v2: magic is {magic} at position 0")
+            header = parse_header(records)
     except CorruptBatch as exc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
+    if api_version < _FIRST_VERSION_WITH_ZSTD:
+        _refuse_codec(header, api_version)
+    size = header.batch_length + LOG_OVERHEAD
+    if size < len(records) and _whole_message_at(records, size):
+        raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
+    return header
 
 
 def _refuse_codec(header: BatchHeader, api_version: int) -> None:
@@ -189,7 +174,17 @@ def validate_and_assign(
                 records, pace, now_ms=now_ms, config=config, api_version=api_version, partition=partition
             )
         return _assign_checked(checked, base_offset, leader_epoch)
-    return _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
+    append_time = config.stamps_append_time
+    if type(records) is bytearray and len(records) >= HEADER_SIZE and not append_time:
+        # A coordinator's usual append, one batch in a buffer of its own: it needs no views.
+        header = parse_header(records)
+        size = header.batch_length + LOG_OVERHEAD
+        if size == len(records) and size <= config.max_message_bytes and size <= config.segment_bytes:
+            header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
+            patch_offsets(records, 0, base_offset, leader_epoch)
+            last_offset = base_offset + header.last_offset_delta
+            return ValidatedBatches([records], [header], header.max_timestamp, NO_TIMESTAMP, size, last_offset)
+    return _assign_trusted(records, base_offset, leader_epoch, config, now_ms if append_time else NO_TIMESTAMP)
 
 
 @dataclass(slots=True)
@@ -261,7 +256,7 @@ def check_client_batch(
     _check_header(batch, config)
     if compacted is None:
         compacted = config.compacts
-    codec = header.compression
+    codec = header.attributes & COMPRESSION_MASK
     target = codec if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
     payload: bytes | None = None
     # Another codec, keys that compaction needs and limits on single records ask for the records in any case.
@@ -287,7 +282,7 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
     append_time = stamped_ms is not None
     max_timestamp = checked.max_timestamp if stamped_ms is None else stamped_ms
     # Base offset and leader epoch are outside of the checksum, so most batches keep the producer's.
-    new_crc = header.log_append_time != append_time or header.max_timestamp != max_timestamp
+    new_crc = (header.attributes & TIMESTAMP_TYPE_MASK != 0) != append_time or header.max_timestamp != max_timestamp
     if new_crc:
         header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | (TIMESTAMP_TYPE_MASK if append_time else 0)
         header.max_timestamp = max_timestamp
@@ -296,6 +291,8 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
         [header],
         max_timestamp,
         NO_TIMESTAMP if stamped_ms is None else stamped_ms,
+        header.batch_length + LOG_OVERHEAD,
+        base_offset + header.last_offset_delta,
     )
 
 
@@ -498,32 +495,12 @@ def _level(codec: int, config: LogConfig) -> int | None:
     return None  # the LZ4 block compressor here has no high-compression mode
 
 
-def _assign_one_trusted(
-    batch: bytearray, base_offset: int, leader_epoch: int, config: LogConfig
-) -> ValidatedBatches | None:
-    """`_assign_trusted` for a coordinator's usual append, one batch in a buffer of its own: it needs no views. None for
-    anything else."""
-    header = parse_header(batch)
-    size = header.batch_length + LOG_OVERHEAD
-    if size != len(batch):
-        return None
-    if size > config.max_message_bytes or size > config.segment_bytes:
-        return None  # to be refused
-    header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
-    patch_offsets(batch, 0, base_offset, leader_epoch)
-    return ValidatedBatches([batch], [header], header.max_timestamp, NO_TIMESTAMP)
-
-
 def _assign_trusted(
-    records: Buffer, base_offset: int, now_ms: int, leader_epoch: int, config: LogConfig
+    records: Buffer, base_offset: int, leader_epoch: int, config: LogConfig, append_time_ms: int
 ) -> ValidatedBatches:
-    if type(records) is bytearray and len(records) >= HEADER_SIZE and not config.stamps_append_time:
-        batches = _assign_one_trusted(records, base_offset, leader_epoch, config)
-        if batches is not None:
-            return batches
     if len(records) > config.segment_bytes:
         raise _does_not_fit(len(records), config)
-    append_time = config.stamps_append_time
+    append_time = append_time_ms != NO_TIMESTAMP
     buffers: list[Buffer] = []
     headers: list[BatchHeader] = []
     max_timestamp = NO_TIMESTAMP
@@ -535,11 +512,11 @@ def _assign_trusted(
         end = pos + header.batch_length + LOG_OVERHEAD
         if append_time:
             header.attributes |= TIMESTAMP_TYPE_MASK
-            header.max_timestamp = now_ms
+            header.max_timestamp = append_time_ms
         buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
         headers.append(header)
         max_timestamp = max(max_timestamp, header.max_timestamp)
         base_offset += header.last_offset_delta + 1
     if not headers or end != len(records):
         raise ApiError(ErrorCode.INVALID_RECORD, f"{len(records) - end} bytes are not a whole batch")
-    return ValidatedBatches(buffers, headers, max_timestamp, now_ms if append_time else NO_TIMESTAMP)
+    return ValidatedBatches(buffers, headers, max_timestamp, append_time_ms, len(records), base_offset - 1)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from minibroker_protocol.errors import Malformed
 
-from .sequences import NO_SEQUENCE, increment_sequence
+from .sequences import MAX_SEQUENCE, NO_SEQUENCE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -126,7 +126,7 @@ class BatchHeader:
         """Sequence of the last record; -1 for a batch without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return increment_sequence(self.base_sequence, self.last_offset_delta)
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property
     def has_producer_id(self) -> bool:

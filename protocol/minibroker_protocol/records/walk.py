@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.fields import as_int64
 
-from .batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, TIMESTAMP_TYPE_MASK, BatchHeader, CorruptBatch
+from .batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    CorruptBatch,
+)
 from .compression import Compression, PayloadTooLarge, decompress
 from .native import IS_NATIVE, native_run
 from .old_format import old_records, whole_header
@@ -120,7 +129,7 @@ def records_payload(
             f"record batch v2: batch of {header.size} bytes at {pos} ends after the {len(buf)} there are"
         )
     data = memoryview(buf)[pos + HEADER_SIZE : end]
-    most, codec = pace.most_bytes, header.compression
+    most, codec = pace.most_bytes, header.attributes & COMPRESSION_MASK
     if most is None or most >= max_bytes:
         return decompress(codec, data, max_bytes, pace)
     plain = codec == Compression.NONE

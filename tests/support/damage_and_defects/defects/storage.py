@@ -68,7 +68,7 @@ STORAGE: Final = (
         "no-duplicate-detection",
         "a repeated batch is answered as a success and not written again",
         _STATE + "find_duplicate",
-        "if entry is None or header.is_control:",
+        "if entry is None:",
         "if True:",
     ),
     Defect(
@@ -301,7 +301,7 @@ STORAGE: Final = (
         "accept-second-batch",
         "a Produce request has one batch for a partition",
         _VALIDATOR + "client_batch",
-        "if header.size < len(records) and _whole_message_at(records, header.size):",
+        "if size < len(records) and _whole_message_at(records, size):",
         "if False:",
     ),
     Defect(
