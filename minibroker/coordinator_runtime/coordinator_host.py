@@ -274,14 +274,15 @@ class CoordinatorHost(Generic[S]):
             return self._refusal(result, ErrorCode.NOT_COORDINATOR)
         for pending in result.pending:
             hosted.shard.note(pending)
+        now_ms = self._clock.now_ms()
         try:
-            if not self._replay_on_append:
-                # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
-                hosted.partition.check_min_insync_replicas()
             info = hosted.partition.append(
-                self._batch(result),
+                self._batch(result, now_ms),
                 origin=Origin.COORDINATOR,
+                # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
+                required_acks=1 if self._replay_on_append else -1,
                 leader_epoch=hosted.leader_epoch,
+                now_ms=now_ms,
                 guard=result.guard,
             )
         except ApiError as error:
@@ -342,8 +343,7 @@ class CoordinatorHost(Generic[S]):
                 transactional=result.transactional,
             )
 
-    def _batch(self, result: CoordinatorResult[R]) -> bytearray:
-        now_ms = self._clock.now_ms()
+    def _batch(self, result: CoordinatorResult[R], now_ms: int) -> bytearray:
         if len(result.records) == 1:
             only = result.records[0]
             return lone_batch(

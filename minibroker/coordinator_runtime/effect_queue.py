@@ -49,7 +49,7 @@ class EffectQueue(Generic[S]):
                 self._held.append((shard, effect))
             else:
                 self._due.append((shard, effect))
-        if not self._scheduled:
+        if self._due and not self._scheduled:
             self._schedule()
 
     def hold(self, wanted: Callable[[Effect], bool] = lambda _: True) -> None:
@@ -67,7 +67,7 @@ class EffectQueue(Generic[S]):
             (released if wanted is None or wanted(held[1]) else staying).append(held)
         self._held = staying
         self._due.extend(released)
-        if not self._scheduled:
+        if self._due and not self._scheduled:
             self._schedule()
         return [effect for _, effect in released]
 
@@ -82,12 +82,11 @@ class EffectQueue(Generic[S]):
         self._held = [held for held in self._held if held[0] is not shard]
 
     def _schedule(self) -> None:
-        if self._due:
-            self._scheduled = True
-            if self.at_once:
-                self._run()
-            else:
-                self._timers.call_later(0, self._run)
+        self._scheduled = True
+        if self.at_once:
+            self._run()
+        else:
+            self._timers.call_later(0, self._run)
 
     def _run(self) -> None:
         try:
@@ -97,4 +96,5 @@ class EffectQueue(Generic[S]):
                 self._perform(*self._due.popleft())
         finally:
             self._scheduled = False
-            self._schedule()
+            if self._due:
+                self._schedule()

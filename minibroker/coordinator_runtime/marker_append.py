@@ -43,17 +43,23 @@ def append_marker(
             "a marker needs a producer id, an epoch and a transaction version: "
             f"{marker.producer_id}, {marker.producer_epoch}, {marker.transaction_version}",
         )
+    now_ms = broker.clock.now_ms()
     batch = end_txn_marker(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         commit=marker.commit,
         coordinator_epoch=marker.coordinator_epoch,
-        timestamp_ms=broker.clock.now_ms(),
+        timestamp_ms=now_ms,
     )
     if topic == CONSUMER_OFFSETS_TOPIC:
         groups().host.shard(index)  # raises while its coordinator is not ready to take the marker
-    partition.check_min_insync_replicas()  # markers are written with acks=all
-    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
+    info = partition.append(
+        batch,
+        origin=Origin.COORDINATOR,
+        required_acks=-1,
+        now_ms=now_ms,
+        transaction_version=marker.transaction_version,
+    )
     if topic == CONSUMER_OFFSETS_TOPIC:
         groups().complete_transaction(index, marker.producer_id, marker.producer_epoch, marker.commit)
     replicated = partition.when_high_watermark(info.last_offset + 1)

@@ -287,7 +287,7 @@ class TransactionService:
         if entry is None or entry.metadata.state not in PREPARED:
             return  # tried again too late: the shard has resigned, or the id has gone on
         try:
-            result = ends.complete(shard, effect.transactional_id, now_ms=self._broker.clock.now_ms())
+            result = ends.complete(shard, entry, now_ms=self._broker.clock.now_ms())
         except ApiError as error:
             log.error("the end of %s cannot be logged: %s", effect.transactional_id, error)
             return

@@ -438,11 +438,10 @@ def _append(
     if entry.error is not None or partition is None:
         return
     try:
-        if request.acks == -1:
-            partition.check_min_insync_replicas()
         entry.info = partition.append(
             entry.records,  # type: ignore[arg-type]
             origin=Origin.CLIENT,
+            required_acks=request.acks,
             guard=entry.guard,
             api_version=ctx.api_version,
             checked=checked,

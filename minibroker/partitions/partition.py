@@ -176,26 +176,31 @@ class Partition:
         records: bytes | bytearray | memoryview,
         *,
         origin: Origin,
+        required_acks: int = 1,
         leader_epoch: int | None = None,
+        now_ms: int | None = None,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
         api_version: int = -1,
         checked: CheckedBatch | None = None,
         pace: Pace = UNHURRIED,
     ) -> AppendInfo:
-        """Append as leader; waiters and fetchers are woken. Raises ApiError with the reason of a refusal, and TakesLong
-        where `pace` ends the check of a client's batch: see `checking`."""
+        """Append as leader; waiters and fetchers are woken. Raises ApiError with the reason of a refusal, with
+        `required_acks` -1 also NOT_ENOUGH_REPLICAS, and TakesLong where `pace` ends the check of a client's batch: see
+        `checking`. now_ms: None reads the clock."""
         if self.leader_id != self.broker_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self}")
         # A coordinator decided this with the state of an earlier term: it may lack what another leader wrote since.
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"epoch {leader_epoch} is over, {self.leader_epoch} is")
+        if required_acks == -1 and self.in_sync is not None:
+            self._check_min_insync_replicas(self.in_sync)
         log = self._log or self.log
         info = log.append_as_leader(
             records,
             origin=origin,
             leader_epoch=self.leader_epoch,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.now_ms() if now_ms is None else now_ms,
             guard=guard,
             transaction_version=transaction_version,
             api_version=api_version,
@@ -248,10 +253,8 @@ class Partition:
         """The effective minimum, which is never above the replica count."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
-    def check_min_insync_replicas(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be satisfied."""
-        in_sync = self.in_sync
-        if in_sync is not None and len(in_sync.isr) < self.min_insync_replicas:
+    def _check_min_insync_replicas(self, in_sync: InSync) -> None:
+        if len(in_sync.isr) < self.min_insync_replicas:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {len(in_sync.isr)} in-sync replicas")
 
     def _advance_high_watermark(self, log: PartitionLog) -> None:
@@ -260,7 +263,7 @@ class Partition:
         end = log.log_end_offset if flush is None or flush.held_from is None else flush.held_from
         if in_sync is None:
             # With one replica the high watermark is the log end.
-            if log.update_high_watermark(end):
+            if log.update_high_watermark(end) and (self._hw_waiters or self._watchers):
                 self._wake()
             return
         rules = self.replication

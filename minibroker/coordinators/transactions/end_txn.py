@@ -225,10 +225,9 @@ def marker_written(shard: TransactionShard, transactional_id: str, partition: To
     return () if entry.volatile.missing_markers else (Complete(transactional_id),)
 
 
-def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> CoordinatorResult[None]:
+def complete(shard: TransactionShard, entry: TransactionEntry, *, now_ms: int) -> CoordinatorResult[None]:
     """Every marker is written: the transaction is over. A refused append leaves it as it is; the service tries
     again after COORDINATOR_NOT_AVAILABLE."""
-    entry = shard.entry(transactional_id)
     # Nothing is noted: the completion has been pending since Prepare* was replayed (`TransactionShard.replay`).
     metadata = transitions.completed(entry, now_ms=now_ms)
     return CoordinatorResult(None, records=(shard.record_of(metadata),))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, P
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
 from minibroker.releases.semantics import TransactionStateLayout
 from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogKey, TransactionLogValue
-from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
 KNOWN_VALUE_VERSIONS = (0, 1)
@@ -73,14 +72,15 @@ def record_of(
     Raises ApiError(UNSUPPORTED_VERSION) for a client version that version 0 has no room for, as Kafka does: with
     transaction.version 0 the requests of transaction.version 2 do not work.
     """
+    name = metadata.transactional_id
     if value_version == 0 and metadata.client_transaction_version:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"with transaction.version 0 the state of {metadata.transactional_id} cannot be logged for a client of"
+            f"with transaction.version 0 the state of {name} cannot be logged for a client of"
             f" transaction.version {metadata.client_transaction_version}",
         )
     if value_version == LITERAL_VERSION and layout == "kip-360":
-        return _record(metadata, _literal(metadata), value_version)
+        return TransactionRecord(_key(name), _literal(metadata), value_version, name, metadata)
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
@@ -97,12 +97,7 @@ def record_of(
         value.client_transaction_version = metadata.client_transaction_version
         if with_last_epoch:
             value.last_producer_epoch = metadata.last_producer_epoch
-    return _record(metadata, value, value_version)
-
-
-def _record(metadata: TransactionMetadata, value: Data, version: int) -> TransactionRecord:
-    transactional_id = metadata.transactional_id
-    return TransactionRecord(_key(transactional_id), value, version, transactional_id, metadata)
+    return TransactionRecord(_key(name), value, value_version, name, metadata)
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +146,8 @@ def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "ka
         return None
     if version == LITERAL_VERSION and layout == "kip-360":
         literal = LiteralTransactionLogValue.decode(value, version, 2)
-        return _record(_of_literal(transactional_id, literal), literal, version)
+        state = _of_literal(transactional_id, literal)
+        return TransactionRecord(_key(transactional_id), literal, version, transactional_id, state)
     fields = TransactionLogValue.decode(value, version, 2)
     metadata = TransactionMetadata(
         transactional_id=transactional_id,
@@ -170,7 +166,8 @@ def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "ka
     by_coordinator = fields.client_transaction_version == _COORDINATORS_OWN_VERSION
     bumping = fields.client_transaction_version >= EPOCH_BUMP_VERSION
     timed_out = by_coordinator or (bumping and _ended_late(metadata))
-    return _record(metadata._replace(timed_out=timed_out and _may_have_timed_out(metadata)), fields, version)
+    metadata = metadata._replace(timed_out=timed_out and _may_have_timed_out(metadata))
+    return TransactionRecord(_key(transactional_id), fields, version, transactional_id, metadata)
 
 
 def _may_have_timed_out(metadata: TransactionMetadata) -> bool:
@@ -219,8 +216,10 @@ def with_partitions(record: TransactionRecord, partitions: frozenset[TopicPartit
     else:
         assert isinstance(value, TransactionLogValue)
         value.transaction_partitions = _grouped(partitions)
-    return _record(record.metadata._replace(partitions=partitions), value, record.value_version)
+    return replace(record, value=value, metadata=record.metadata._replace(partitions=partitions))
 
 
 def _grouped(partitions: frozenset[TopicPartition], schema: Any = TransactionLogValue.PartitionsSchema) -> list[Any]:
+    if not partitions:
+        return []
     return [schema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic(partitions).items()]

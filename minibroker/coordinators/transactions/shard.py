@@ -38,11 +38,6 @@ class TransactionConfig(NamedTuple):
     id_expiration_ms: int = 604_800_000
     two_phase_commit_enabled: bool = False
 
-    @property
-    def value_version(self) -> int:
-        """Version of the transaction state message to write (TransactionVersion.transactionLogValueVersion)."""
-        return 1 if self.transaction_version >= 1 else 0
-
 
 class ProducerIdSource(Protocol):
     def take(self) -> int:
@@ -140,7 +135,7 @@ class TransactionShard:
         config = self.config
         return records.record_of(
             metadata,
-            value_version=config.value_version,
+            value_version=1 if config.transaction_version >= 1 else 0,  # TransactionVersion.transactionLogValueVersion
             with_last_epoch=config.semantics.persist_last_epoch,
             layout=config.semantics.transaction_state_layout,
         )

@@ -55,10 +55,12 @@ def test_the_high_watermark_never_goes_back() -> None:
 
 
 def test_min_insync_replicas_before_the_append() -> None:
-    OnePartition(isr=(1, 2)).partition.check_min_insync_replicas()
+    OnePartition(isr=(1, 2)).write(required_acks=-1)
+    story = OnePartition(isr=(1,))
     with pytest.raises(ApiError) as caught:
-        OnePartition(isr=(1,)).partition.check_min_insync_replicas()
-    assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        story.write(required_acks=-1)
+    assert (caught.value.code, story.partition.log_end_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, 0)
+    story.write(required_acks=1)
 
 
 def test_who_is_proposed_does_not_count_before_the_append() -> None:
@@ -66,13 +68,12 @@ def test_who_is_proposed_does_not_count_before_the_append() -> None:
     story.fetch(b2=0)
     assert story.rules.proposed == [{1, 2}]
     with pytest.raises(ApiError, match="1 in-sync replicas"):
-        story.partition.check_min_insync_replicas()
+        story.write(required_acks=-1)
 
 
 def test_a_single_replica_needs_no_other_whatever_the_minimum() -> None:
     story = OnePartition(replicas=(1,), isr=(1,))
-    story.partition.check_min_insync_replicas()
-    story.write()
+    story.write(required_acks=-1)
     assert (story.partition.min_insync_replicas, story.partition.high_watermark) == (1, 10)
 
 

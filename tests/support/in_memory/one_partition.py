@@ -68,9 +68,9 @@ class OnePartition:
     def flush(self, log: PartitionLog, flushed: Callable[[], None], failed: Callable[[ApiError], None]) -> LogFlush:
         return LogFlush(log, executor=self.held, clock=self.timers, flushed=flushed, failed=failed)
 
-    def write(self, count: int = 10) -> None:
+    def write(self, count: int = 10, *, required_acks: int = 1) -> None:
         batch = build_batch([Record(offset, 0, None, b"v") for offset in range(count)])
-        self.partition.append(bytearray(batch), origin=Origin.CLIENT)
+        self.partition.append(bytearray(batch), origin=Origin.CLIENT, required_acks=required_acks)
 
     def fetch(self, **offsets: int) -> None:
         """`b2=10`: broker 2 asks from 10 on."""

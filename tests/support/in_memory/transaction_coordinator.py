@@ -139,7 +139,9 @@ class CoordinatorDouble:
             if isinstance(effect, SendMarkers):
                 self._prepared(effect.transactional_id)
             elif isinstance(effect, Complete):
-                self.execute(end_txn.complete(self.shard, effect.transactional_id, now_ms=self.now_ms))
+                self.execute(
+                    end_txn.complete(self.shard, self.shard.entry(effect.transactional_id), now_ms=self.now_ms)
+                )
 
     def _append(self, record: CoordinatorRecord) -> None:
         self.log.append((record.key_bytes(), record.value_bytes()))

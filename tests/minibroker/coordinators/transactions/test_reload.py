@@ -56,7 +56,9 @@ def _check(coordinator: CoordinatorDouble) -> None:
     config = coordinator.config
     expected = {
         name: as_reloaded(
-            metadata, value_version=config.value_version, with_last_epoch=config.semantics.persist_last_epoch
+            metadata,
+            value_version=min(config.transaction_version, 1),
+            with_last_epoch=config.semantics.persist_last_epoch,
         )
         for name, metadata in coordinator.durable().items()
     }
