@@ -183,6 +183,7 @@ class Endpoint:
     """The transport of one node: what it sends goes out under its own id."""
 
     __slots__ = ("_network", "_node_id")
+    direct = True
 
     def __init__(self, network: Carrier, node_id: int) -> None:
         self._network = network
@@ -190,10 +191,6 @@ class Endpoint:
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         return self._network.send(self._node_id, node_id, request, api_version)
-
-    @property
-    def direct(self) -> bool:
-        return True
 
 
 def _copy_of(error: Exception) -> ApiError:

@@ -20,12 +20,10 @@ from minibroker.kernel.waiting import sleep, within
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
+    MARKERS,
     ControlType,
-    Record,
-    build_batch,
     decode_records,
     iter_batches,
-    lone_batch,
     parse_control,
     parse_header,
 )
@@ -239,7 +237,7 @@ class CoordinatorHost(Generic[S]):
         if header.is_control:
             for record in records:
                 control = parse_control(record)
-                if control.type in (ControlType.ABORT, ControlType.COMMIT):
+                if control.type in MARKERS:
                     shard.replay_marker(
                         producer_id=header.producer_id,
                         producer_epoch=header.producer_epoch,
@@ -263,8 +261,11 @@ class CoordinatorHost(Generic[S]):
 
     # -- results ---------------------------------------------------------------------------------------------------
 
-    def execute(self, index: int, result: CoordinatorResult[R]) -> Deferred[R]:
-        """Carry out a decision of the shard of partition `index`; resolves to the response that may then be sent."""
+    def execute(self, index: int, result: CoordinatorResult[R], now_ms: int | None = None) -> Deferred[R]:
+        """Carry out a decision of the shard of partition `index`; resolves to the response that may then be sent.
+
+        now_ms: when it was decided; None reads the clock.
+        """
         hosted = self._hosted.get(index)
         if not result.records:
             if hosted is not None:
@@ -274,10 +275,11 @@ class CoordinatorHost(Generic[S]):
             return self._refusal(result, ErrorCode.NOT_COORDINATOR)
         for pending in result.pending:
             hosted.shard.note(pending)
-        now_ms = self._clock.now_ms()
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
         try:
             info = hosted.partition.append(
-                self._batch(result, now_ms),
+                result.batch(now_ms, self._base_sequence),
                 origin=Origin.COORDINATOR,
                 # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
                 required_acks=1 if self._replay_on_append else -1,
@@ -292,20 +294,20 @@ class CoordinatorHost(Generic[S]):
             self._replay(hosted, result, info.base_offset)
         if result.on_append:
             self.effects.add(hosted.shard, result.on_append)
-        durable = hosted.partition.when_high_watermark(info.last_offset + 1)
-        if durable.done:
-            return self._appended(hosted, result, info.base_offset, durable)
+        if info.replicated:
+            return self._replay_and_answer(hosted, result, info.base_offset)
         answer: Deferred[R] = Deferred()
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{hosted.partition}: not all in-sync replicas have it in time")
-        within(self._timers, durable, self._write_timeout_ms(result), late).then(
-            lambda done: self._appended(hosted, result, info.base_offset, done).then(answer.take)
+        replicated = hosted.partition.when_high_watermark(info.last_offset + 1)
+        within(self._timers, replicated, self._write_timeout_ms(result), late).then(
+            lambda done: self._after_wait(hosted, result, info.base_offset, done).then(answer.take)
         )
         return answer
 
-    def _appended(
+    def _after_wait(
         self, hosted: _Hosted[S], result: CoordinatorResult[R], base_offset: int, durable: Deferred[None]
     ) -> Deferred[R]:
-        """The append has ended: the records are durable, or the wait for that has failed."""
+        """The records are durable, or the wait for that has failed."""
         resigned = self._hosted.get(hosted.partition.index) is not hosted
         try:
             durable.result()
@@ -317,6 +319,10 @@ class CoordinatorHost(Generic[S]):
             return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR if ended else self._map_error(error.code))
         if resigned:
             return self._give_up(hosted, result, ErrorCode.NOT_COORDINATOR)
+        return self._replay_and_answer(hosted, result, base_offset)
+
+    def _replay_and_answer(self, hosted: _Hosted[S], result: CoordinatorResult[R], base_offset: int) -> Deferred[R]:
+        """The records are durable: the state and the caller may have them, then the effects are due."""
         if not self._replay_on_append:
             self._replay(hosted, result, base_offset)
         if result.effects:
@@ -342,23 +348,3 @@ class CoordinatorHost(Generic[S]):
                 producer_epoch=result.producer_epoch,
                 transactional=result.transactional,
             )
-
-    def _batch(self, result: CoordinatorResult[R], now_ms: int) -> bytearray:
-        if len(result.records) == 1:
-            only = result.records[0]
-            return lone_batch(
-                only.key_bytes(),
-                only.value_bytes(),
-                now_ms,
-                result.producer_id,
-                result.producer_epoch,
-                self._base_sequence,
-                transactional=result.transactional,
-            )
-        return build_batch(
-            [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(result.records)],
-            producer_id=result.producer_id,
-            producer_epoch=result.producer_epoch,
-            base_sequence=self._base_sequence,
-            transactional=result.transactional,
-        )

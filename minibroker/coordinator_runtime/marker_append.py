@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import DONE, Deferred
 from minibroker.kernel.waiting import within
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -62,8 +62,8 @@ def append_marker(
     )
     if topic == CONSUMER_OFFSETS_TOPIC:
         groups().complete_transaction(index, marker.producer_id, marker.producer_epoch, marker.commit)
-    replicated = partition.when_high_watermark(info.last_offset + 1)
-    if replicated.done:
-        return replicated
+    if info.replicated:
+        return DONE
     late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{partition}: not all in-sync replicas have the marker in time")
+    replicated = partition.when_high_watermark(info.last_offset + 1)
     return within(broker.timers, replicated, broker.settings.get_int("request.timeout.ms"), late)

@@ -181,15 +181,16 @@ class TransactionService:
         producer_ids = self._broker.producer_ids
         if not producer_ids.available:
             await producer_ids.ready()
+        now_ms = self._broker.clock.now_ms()
         outcome = inits.init_producer_id(
             self.host.shard(index),
             transactional_id,
             timeout_ms=timeout_ms,
             expected=expected,
             producer_ids=producer_ids,
-            now_ms=self._broker.clock.now_ms(),
+            now_ms=now_ms,
         )
-        return await self.host.execute(index, outcome)
+        return await self.host.execute(index, outcome, now_ms)
 
     def add_partitions(
         self,
@@ -200,15 +201,16 @@ class TransactionService:
         transaction_version: int,
     ) -> Deferred[None]:
         index, shard = self._shard_for(transactional_id)
+        now_ms = self._broker.clock.now_ms()
         outcome = joins.add_partitions(
             shard,
             transactional_id,
             producer,
             partitions,
             transaction_version=transaction_version,
-            now_ms=self._broker.clock.now_ms(),
+            now_ms=now_ms,
         )
-        return self.host.execute(index, outcome)
+        return self.host.execute(index, outcome, now_ms)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
@@ -220,16 +222,17 @@ class TransactionService:
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int
     ) -> Deferred[ProducerIdAndEpoch]:
         index, shard = self._shard_for(transactional_id)
-        outcome = ends.end_txn(
+        now_ms = self._broker.clock.now_ms()
+        decision = ends.end_txn(
             shard,
             transactional_id,
             producer,
             commit=commit,
             transaction_version=transaction_version,
             producer_ids=self._broker.producer_ids,
-            now_ms=self._broker.clock.now_ms(),
+            now_ms=now_ms,
         )
-        return self.host.execute(index, outcome)
+        return self.host.execute(index, decision, now_ms)
 
     def describe(self, transactional_id: str) -> TransactionEntry:
         """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND) too."""
@@ -286,12 +289,13 @@ class TransactionService:
         entry = shard.entries.get(effect.transactional_id)
         if entry is None or entry.metadata.state not in PREPARED:
             return  # tried again too late: the shard has resigned, or the id has gone on
+        now_ms = self._broker.clock.now_ms()
         try:
-            result = ends.complete(shard, entry, now_ms=self._broker.clock.now_ms())
+            decision = ends.complete(shard, entry, now_ms=now_ms)
         except ApiError as error:
             log.error("the end of %s cannot be logged: %s", effect.transactional_id, error)
             return
-        self.host.execute(shard.index, result).then(partial(self._completed, shard, effect))
+        self.host.execute(shard.index, decision, now_ms).then(partial(self._completed, shard, effect))
 
     def _completed(self, shard: TransactionShard, effect: Complete, done: Deferred[None]) -> None:
         try:

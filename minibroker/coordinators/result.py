@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.records import Record, build_batch, lone_batch
 from minibroker_storage.producer_verification import VerificationGuard
 
 R = TypeVar("R")
@@ -91,3 +92,24 @@ class CoordinatorResult(Generic[R]):
     producer_epoch: int = -1
     transactional: bool = False
     guard: VerificationGuard | None = None
+
+    def batch(self, now_ms: int, base_sequence: int) -> bytearray:
+        """The records as one batch."""
+        if len(self.records) == 1:
+            only = self.records[0]
+            return lone_batch(
+                only.key_bytes(),
+                only.value_bytes(),
+                now_ms,
+                self.producer_id,
+                self.producer_epoch,
+                base_sequence,
+                transactional=self.transactional,
+            )
+        return build_batch(
+            [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(self.records)],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=base_sequence,
+            transactional=self.transactional,
+        )

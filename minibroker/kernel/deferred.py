@@ -8,7 +8,7 @@ A coroutine that never has to wait runs to its end inside `spawn`, at the cost o
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -89,6 +89,9 @@ def resolved(value: T) -> Deferred[T]:
     deferred._error = deferred._callbacks = None
     deferred._value = value
     return deferred
+
+
+DONE: Final[Deferred[None]] = resolved(None)
 
 
 def failed(error: BaseException) -> Deferred[Any]:

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Protocol
 
 from minibroker.kernel.clock import Clock
-from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.kernel.deferred import DONE, Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import NO_LEADER, PartitionImage
 from minibroker.partitions.in_sync import InSync
@@ -48,8 +48,6 @@ Watcher = Callable[[], None]
 ReplicaWatcher = Callable[[bool], None]
 """Called when there is news for a follower. True: answer its fetch at once; False: its next response is early
 enough."""
-
-_DONE: Deferred[None] = resolved(None)
 
 
 class ReplicationRules(Protocol):
@@ -214,6 +212,7 @@ class Partition:
             self._advance_high_watermark(log)
             if self._replica_watchers:
                 self._tell_replicas(at_once=True)
+        info.replicated = log.high_watermark > info.last_offset
         return info
 
     def checking(self, records: Buffer, api_version: int) -> Callable[[Pace], CheckedBatch]:
@@ -276,7 +275,7 @@ class Partition:
     def when_high_watermark(self, offset: int) -> Deferred[None]:
         """Resolved once the high watermark is at or past `offset`."""
         if (self._log or self.log).high_watermark >= offset:
-            return _DONE
+            return DONE
         waiter: Deferred[None] = Deferred()
         self._hw_count += 1
         heapq.heappush(self._hw_waiters, (offset, self._hw_count, waiter))
@@ -291,7 +290,7 @@ class Partition:
 
     def when_synced(self, offset: int) -> Deferred[None]:
         """Resolved once `is_synced`; fails with KAFKA_STORAGE_ERROR when the sync is refused."""
-        return _DONE if self._flush is None else self._flush.when_synced(offset)
+        return DONE if self._flush is None else self._flush.when_synced(offset)
 
     def _synced(self) -> None:
         if self._log is not None and self.is_leader:

@@ -13,6 +13,7 @@ class AppendInfo:
     """The result of an append. Offsets are inclusive; times in ms, -1 for none.
 
     duplicate: nothing was written, the offsets are those of the batch that is already in the log.
+    replicated: every in-sync replica has it. The partition knows, the log does not (Kafka's LeaderHwChange).
     """
 
     base_offset: int
@@ -21,6 +22,7 @@ class AppendInfo:
     log_start_offset: int
     duplicate: bool
     max_timestamp: int
+    replicated: bool = False
 
 
 def storage_error(error: StorageError | Malformed) -> ApiError:

@@ -24,7 +24,7 @@ keeps one batch of five. `ProducerRules` has what differs between releases and t
 from collections.abc import Iterable, Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import BatchHeader, ControlRecord, ControlType
+from minibroker_protocol.records import MARKERS, BatchHeader, ControlRecord, ControlType
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_append import ProducerAppend, check_data, check_epoch, check_marker
 from minibroker_storage.producer_entry import (
@@ -121,7 +121,7 @@ class ProducerStateManager:
         if not append.control:
             check_data(append, header.base_sequence, entry, origin=origin, rules=self.rules, verification=verification)
             return append
-        if control is None or not control.is_marker:
+        if control is None or control.type not in MARKERS:
             return None
         check_marker(append, control, entry, origin=origin, transaction_version=transaction_version)
         append.marker = control.type

@@ -34,6 +34,7 @@ class ControlType(IntEnum):
     """A type not known here; readers skip it."""
 
 
+MARKERS = frozenset({ControlType.ABORT, ControlType.COMMIT})
 _TYPES = {int(kind): kind for kind in ControlType}
 
 
@@ -43,10 +44,6 @@ class ControlRecord(NamedTuple):
     type: ControlType
     version: int
     coordinator_epoch: int | None
-
-    @property
-    def is_marker(self) -> bool:
-        return self.type in (ControlType.ABORT, ControlType.COMMIT)
 
 
 def end_txn_marker(
@@ -83,7 +80,7 @@ def parse_control(record: Record) -> ControlRecord:
     if version < 0:
         raise InvalidRecords(f"control record: key version {version}")
     kind = _TYPES.get(number, ControlType.UNKNOWN)
-    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+    if kind not in MARKERS:
         return ControlRecord(kind, version, None)
     if value is None or len(value) < _MARKER_VALUE.size:
         raise InvalidRecords(f"control record: marker value of {'no' if value is None else len(value)} bytes")
@@ -104,7 +101,7 @@ def control_record(records: Buffer, position: int, header: BatchHeader) -> Contr
             records, position + HEADER_SIZE
         )
         usual = before == _BEFORE_KEY and size == _VALUE_SIZE and not headers
-        if usual and version >= 0 and value_version >= 0 and kind in (ControlType.ABORT, ControlType.COMMIT):
+        if usual and version >= 0 and value_version >= 0 and kind in MARKERS:
             return ControlRecord(_TYPES[kind], version, epoch)
     decoded = decode_records(records, position, header)
     return parse_control(decoded[0]) if decoded else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
+from minibroker_storage.log import PartitionLog
 from minibroker_storage.origin import Origin
 
 ID = "tx"
@@ -421,17 +423,25 @@ def test_the_first_request_waits_for_a_block_of_producer_ids(cluster: MemoryClus
     assert waiting.result() == (5000, 0)
 
 
-def _held_replication(monkeypatch: pytest.MonkeyPatch) -> Deferred[None]:
-    """From now on nothing is replicated until the result is resolved."""
-    replicated: Deferred[None] = Deferred()
-    monkeypatch.setattr(Partition, "when_high_watermark", lambda *_: replicated)
-    return replicated
+def _hold_replication(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From now on nothing is replicated until the result is called."""
+    index = cluster.broker.coordinators.transactions.host.partition_for(ID)
+    partition = cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)
+    image = cluster.broker.image.partition(TRANSACTION_STATE_TOPIC, index)
+    assert image is not None
+    monkeypatch.setattr(PartitionLog, "update_high_watermark", lambda *_: False)
+
+    def release() -> None:
+        monkeypatch.undo()
+        partition.follow(replace(image, partition_epoch=partition.partition_epoch + 1))
+
+    return release
 
 
 def test_state_moves_once_the_record_is_replicated(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = _init(cluster)
     service = cluster.broker.coordinators.transactions
-    replicated = _held_replication(monkeypatch)
+    release = _hold_replication(cluster, monkeypatch)
     added = service.add_partitions(ID, producer, [T0], transaction_version=0)
     assert not added.done
     assert _entry(cluster).metadata.state is EMPTY
@@ -441,17 +451,17 @@ def test_state_moves_once_the_record_is_replicated(cluster: MemoryCluster, monke
     with pytest.raises(ApiError) as caught:
         _init(cluster)
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
-    replicated.resolve(None)
+    release()
     assert added.done
     assert _entry(cluster).metadata.state is ONGOING
 
 
 def test_leadership_lost_while_a_record_is_on_its_way(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = _init(cluster)
-    replicated = _held_replication(monkeypatch)
+    release = _hold_replication(cluster, monkeypatch)
     added = cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
     cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
-    replicated.resolve(None)
+    release()
     with pytest.raises(ApiError) as caught:
         added.result()
     assert caught.value.code is ErrorCode.NOT_COORDINATOR

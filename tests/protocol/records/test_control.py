@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from minibroker_protocol.records import (
+    MARKERS,
     ControlRecord,
     ControlType,
     InvalidRecords,
@@ -42,7 +43,7 @@ def test_marker_is_78_bytes_and_says_what_it_was_told(commit: bool) -> None:
     assert record.timestamp == 1_700_000_000_000
     said = parse_control(record)
     assert said == ControlRecord(ControlType.COMMIT if commit else ControlType.ABORT, 0, 2**31 - 1)
-    assert said.is_marker
+    assert said.type in MARKERS
     assert record.key == bytes([0, 0, 0, int(commit)])
     assert record.value == b"\0\0\x7f\xff\xff\xff"
 
@@ -51,7 +52,7 @@ def test_marker_is_78_bytes_and_says_what_it_was_told(commit: bool) -> None:
 def test_other_control_records(number: int) -> None:
     said = parse_control(Record(key=bytes([0, 0, 0, number])))
     assert said == ControlRecord(ControlType(number), 0, None)
-    assert not said.is_marker
+    assert said.type not in MARKERS
 
 
 @pytest.mark.parametrize("number", [7, 500])
