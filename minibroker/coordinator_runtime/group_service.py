@@ -12,6 +12,7 @@ from minibroker.config.settings import Settings
 from minibroker.coordinator_runtime.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.coordinator_runtime.transaction_verifier import TransactionVerifier
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinator_runtime.unused_lookups import UnusedLookups
 from minibroker.coordinators.groups.commits import Commit, Committed
 from minibroker.coordinators.groups.consumer.heartbeat import validate
@@ -302,14 +303,8 @@ class GroupService:
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise
-            code = await self._verifier.code_of_timed_out(
-                transactional_id,
-                commit.producer_id,
-                commit.producer_epoch,
-                (CONSUMER_OFFSETS_TOPIC, index),
-                api_key=TXN_OFFSET_COMMIT,
-                api_version=commit.api_version,
-            )
+            write = _write_of(commit, transactional_id, index)
+            code = await self._verifier.code_of_timed_out(write, TXN_OFFSET_COMMIT, commit.api_version)
             raise error if code is None else self._verifier.timed_out(code, error) from None
 
     async def _commit_verified(self, commit: Commit, transactional_id: str, index: int) -> Committed:
@@ -329,7 +324,11 @@ class GroupService:
             raise ApiError(group_error(error.code), error.message) from None
         try:
             if guard is not None:
-                await self._verify(commit, transactional_id, index)
+                write = _write_of(commit, transactional_id, index)
+                code = await self._verifier.verify_offset_commit(write, commit.api_version)
+                if code != ErrorCode.NONE:
+                    refused = f"the transaction coordinator refused {transactional_id}: {code.name}"
+                    raise ApiError(group_error(code), refused)
             _, shard = self.shard_for(commit.group_id)  # it may have moved while the coordinator was asked
             outcome = shard.commit(commit)
             outcome.guard = guard
@@ -338,17 +337,6 @@ class GroupService:
             if guard is not None:
                 producer_state.end_verification(commit.producer_id, commit.producer_epoch, NO_SEQUENCE, guard)
         return await written
-
-    async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
-        code = await self._verifier.verify_offset_commit(
-            transactional_id,
-            commit.producer_id,
-            commit.producer_epoch,
-            (CONSUMER_OFFSETS_TOPIC, index),
-            api_version=commit.api_version,
-        )
-        if code != ErrorCode.NONE:
-            raise ApiError(group_error(code), f"the transaction coordinator refused {transactional_id}: {code.name}")
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
@@ -411,6 +399,11 @@ class GroupService:
         """For outcomes whose answers are sent elsewhere: after a refused append all waiting members already have an
         error."""
         self.host.execute(index, outcome).then(_ignore_refusal)
+
+
+def _write_of(commit: Commit, transactional_id: str, index: int) -> Write:
+    partition = (CONSUMER_OFFSETS_TOPIC, index)
+    return Write(transactional_id, commit.producer_id, commit.producer_epoch, [partition])
 
 
 def _ignore_refusal(done: Deferred[None]) -> None:

@@ -5,15 +5,15 @@ The partition leader's side: Kafka's AddPartitionsToTxnManager, and ReplicaManag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from minibroker.coordinator_runtime.ports import CoordinatingBroker
 from minibroker.coordinator_runtime.transaction_service import TransactionService
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, by_topic
 from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
-from minibroker.kernel.deferred import Deferred, resolved, spawn
+from minibroker.kernel.deferred import Deferred, mapped, resolved, spawn
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import call
 from minibroker.kernel.waiting import sleep
@@ -50,22 +50,14 @@ class SupportedOperation(Enum):
         return cls.ADD_PARTITION if api_version >= 5 else cls.GENERIC_ERROR if api_version == 4 else cls.DEFAULT_ERROR
 
 
-class Write(NamedTuple):
-    """The partitions that a client wants to write to in a transaction."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: Sequence[TopicPartition]
-
-    def message(self, *, verify_only: bool) -> _Transaction:
-        return _Transaction(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            verify_only=verify_only,
-            topics=[_Topic(name=name, partitions=indexes) for name, indexes in by_topic(self.partitions).items()],
-        )
+def _message(write: Write, *, verify_only: bool) -> _Transaction:
+    return _Transaction(
+        transactional_id=write.transactional_id,
+        producer_id=write.producer_id,
+        producer_epoch=write.producer_epoch,
+        verify_only=verify_only,
+        topics=[_Topic(name=name, partitions=indexes) for name, indexes in by_topic(write.partitions).items()],
+    )
 
 
 _COORDINATOR_UNREACHABLE: Final = frozenset(
@@ -112,69 +104,35 @@ class TransactionVerifier:
 
     # -- for Produce and TxnOffsetCommit ---------------------------------------------------------------------------
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        api_version: int,
-    ) -> Deferred[Codes]:
+    def verify(self, write: Write, api_version: int) -> Deferred[Codes]:
         """For Produce in `api_version`: partition → code of the response, NONE where the append may go on.
 
         Below v12 partitions are looked up, from v12 on they join the transaction. v12+ waits up to
         add.partitions.to.txn.retry.backoff.max.ms (real time) for the transaction before this one to complete.
         """
         operation = SupportedOperation.of_produce(api_version)
-        write = Write(transactional_id, producer_id, producer_epoch, partitions)
         first = self.ask(write, operation)
-        if first.done:
-            codes = first.result()
-            if (
-                operation is not SupportedOperation.ADD_PARTITION
-                or ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values()
-            ):
-                return resolved(_for_produce(codes, operation))
+        if first.done and not any(first.result().values()):
+            return first
         return spawn(self._verify_patiently(first, write, operation))
 
-    def verify_offset_commit(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partition: TopicPartition,
-        *,
-        api_version: int,
-    ) -> Deferred[ErrorCode]:
+    def verify_offset_commit(self, write: Write, api_version: int) -> Deferred[ErrorCode]:
         """For TxnOffsetCommit in `api_version`, about the group's partition of ``__consumer_offsets``."""
-        operation = SupportedOperation.of_txn_offset_commit(api_version)
-        verification = self.ask(Write(transactional_id, producer_id, producer_epoch, [partition]), operation)
-        if verification.done:
-            return resolved(verification.result().get(partition, ErrorCode.NONE))
-        answer: Deferred[ErrorCode] = Deferred()
-        verification.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
-        return answer
+        (partition,) = write.partitions
+        verification = self.ask(write, SupportedOperation.of_txn_offset_commit(api_version))
+        return mapped(verification, lambda codes: codes.get(partition, ErrorCode.NONE))
 
-    async def code_of_timed_out(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partition: TopicPartition,
-        *,
-        api_key: int,
-        api_version: int,
-    ) -> ErrorCode | None:
+    async def code_of_timed_out(self, write: Write, api_key: int, api_version: int) -> ErrorCode | None:
         """The error for a stale epoch in Produce or TxnOffsetCommit if the coordinator ended its transaction because of
         the timeout, and no producer has the next epoch yet. None: the usual error; also if the coordinator cannot be
         asked.
 
-        `partition`: any existing one."""
+        write: of any existing partition.
+        """
         code = self._broker.semantics.timed_out_code(api_key, api_version)
         if code is None:
             return None
-        timed_out = await self._has_timed_out(Write(transactional_id, producer_id, producer_epoch, [partition]))
+        timed_out = await self._has_timed_out(write)
         return ErrorCode(code) if timed_out else None
 
     @staticmethod
@@ -186,7 +144,7 @@ class TransactionVerifier:
         node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, write.transactional_id)
         if node_id is None:
             return False
-        request = AddPartitionsToTxnRequest(transactions=[write.message(verify_only=True)])
+        request = AddPartitionsToTxnRequest(transactions=[_message(write, verify_only=True)])
         try:
             response = await call(
                 self._broker.transport, node_id, request, ADD_PARTITIONS_VERSION, AddPartitionsToTxnResponse
@@ -222,7 +180,7 @@ class TransactionVerifier:
             if codes is not None:
                 return resolved(codes)
         verification = _Verification(
-            write.message(verify_only=operation is not SupportedOperation.ADD_PARTITION), operation
+            _message(write, verify_only=operation is not SupportedOperation.ADD_PARTITION), operation
         )
         if node_id is None:
             verification.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -315,8 +273,6 @@ def _code(code: int, operation: SupportedOperation) -> ErrorCode:
 
 def _for_produce(codes: Codes, operation: SupportedOperation) -> Codes:
     """Clients retry Produce on NOT_ENOUGH_REPLICAS, and do not know the coordinator's own errors there."""
-    if not any(codes.values()):
-        return codes
     return {
         partition: ErrorCode.NOT_ENOUGH_REPLICAS
         if code in _COORDINATOR_UNREACHABLE

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinator_runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.kernel.deferred import Deferred, mapped, started, when_all_done
 from minibroker.kernel.turns import STEPS_AT_ONCE
@@ -189,7 +190,8 @@ async def _produce_verified(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
 ) -> Answer:
     broker = ctx.broker
-    if broker.semantics.checks_unknown_producer(broker.image.feature(TRANSACTION_VERSION)):
+    # "Will not be used until the inter-broker version supports it" (KIP-360), which came with transaction.version 1.
+    if broker.semantics.check_unknown_producer and broker.image.feature(TRANSACTION_VERSION) >= 1:
         await _check_unknown(broker, request.transactional_id or "", transactional)
     try:
         verification = _begin_verification(ctx, transactional)
@@ -252,11 +254,6 @@ async def _check_unknown(broker: Broker, transactional_id: str, transactional: l
                 _refuse(broker, entry, refusal)
 
 
-def _is_out(entry: _Entry) -> bool:
-    """Whether Kafka has refused it before it looks for the partition's leader."""
-    return entry.error is not None and entry.error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
 def _is_unknown(entry: _Entry, producer_id: int) -> bool:
     return entry.partition is not None and not entry.partition.log.producers.knows(producer_id)
 
@@ -291,13 +288,9 @@ class _Verification:
         assert request.transactional_id is not None
         ((producer_id, _),) = self.producers
         if self.unverified:
-            codes = await ctx.broker.coordinators.verifier.verify(
-                request.transactional_id,
-                producer_id,
-                self.epoch,
-                [(entry.topic, entry.index) for entry in self.unverified],
-                api_version=ctx.api_version,
-            )
+            partitions = [(entry.topic, entry.index) for entry in self.unverified]
+            write = Write(request.transactional_id, producer_id, self.epoch, partitions)
+            codes = await ctx.broker.coordinators.verifier.verify(write, ctx.api_version)
             for entry in self.unverified:
                 code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
                 if code != ErrorCode.NONE:
@@ -320,14 +313,8 @@ class _Verification:
     async def _refuse_stale(self, ctx: RequestContext, transactional_id: str, producer_id: int) -> None:
         first = self.stale[0][0]
         verifier = ctx.broker.coordinators.verifier
-        code = await verifier.code_of_timed_out(
-            transactional_id,
-            producer_id,
-            self.epoch,
-            (first.topic, first.index),
-            api_key=PRODUCE,
-            api_version=ctx.api_version,
-        )
+        write = Write(transactional_id, producer_id, self.epoch, [(first.topic, first.index)])
+        code = await verifier.code_of_timed_out(write, PRODUCE, ctx.api_version)
         for entry, refusal in self.stale:
             _refuse(ctx.broker, entry, refusal if code is None else verifier.timed_out(code, refusal))
 
@@ -341,7 +328,8 @@ def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Ve
         assert entry.records is not None
         producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
         verification.epoch = epoch
-        if _is_out(entry) or producer_id < 0:
+        # Any other error is one that Kafka finds before it looks for the partition's leader.
+        if producer_id < 0 or (entry.error is not None and entry.error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER):
             continue
         verification.producers.add((producer_id, epoch))
         if entry.error is not None or entry.partition is None:
@@ -462,14 +450,9 @@ def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry])
     acks = request.acks
     waiting = []
     for entry in entries if acks else ():  # as a loop: see `_produce`
-        if entry.info is not None and not (_replicated if acks < 0 else _synced)(entry, entry.info):
+        if entry.info is not None and not (entry.info.replicated if acks < 0 else _synced(entry, entry.info)):
             waiting.append(entry)  # noqa: PERF401
     return _when_replicated(ctx, request, entries, waiting) if waiting else _respond(ctx, request, entries)
-
-
-def _replicated(entry: _Entry, info: AppendInfo) -> bool:
-    assert entry.partition is not None
-    return entry.partition.log.high_watermark > info.last_offset
 
 
 def _synced(entry: _Entry, info: AppendInfo) -> bool:

@@ -151,11 +151,6 @@ class Semantics:
     marker_without_leader: Literal["dropped", "retried"] = "dropped"
     transaction_state_layout: TransactionStateLayout = "kafka"
 
-    def checks_unknown_producer(self, transaction_version: int) -> bool:
-        """Whether leaders ask the coordinator about unknown producers: not while the cluster's level is below the one
-        that came with the call (KIP-360: "will not be used until the inter-broker version supports it")."""
-        return self.check_unknown_producer and transaction_version >= 1
-
     def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
         """The code for the old epoch after a timeout, None when the table has no row for it."""
         row = self._timed_out_row(api_key, version, ending)

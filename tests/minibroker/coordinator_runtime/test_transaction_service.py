@@ -10,6 +10,7 @@ import pytest
 from memory_cluster import MemoryCluster, keep_loading, refused_appends
 
 from minibroker.cluster.tapped_transport import TappedTransport
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions import expiry
@@ -206,7 +207,7 @@ def test_rules_can_be_about_what_a_broker_sends_to_itself(cluster: MemoryCluster
     assert isinstance(transport, TappedTransport)
     transport.tap = looking = Looking()
     producer = _begin(cluster, T0)
-    verified = cluster.broker.coordinators.verifier.verify(ID, *producer, [T0], api_version=10)
+    verified = cluster.broker.coordinators.verifier.verify(Write(ID, *producer, [T0]), 10)
     assert verified.result() == {T0: ErrorCode.NONE}
     _end(cluster, producer)
     assert looking.seen[-2:] == ["AddPartitionsToTxn", "WriteTxnMarkers"]

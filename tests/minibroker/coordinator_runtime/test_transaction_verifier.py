@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation, Write
+from minibroker.coordinator_runtime.transaction_verifier import SupportedOperation
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -45,7 +46,7 @@ def _begin(cluster: MemoryCluster, *partitions: tuple[str, int]) -> ProducerIdAn
 def _verify(
     cluster: MemoryCluster, producer: tuple[int, int], version: int, *partitions: tuple[str, int], name: str = ID
 ) -> Deferred[dict[tuple[str, int], ErrorCode]]:
-    return cluster.broker.coordinators.verifier.verify(name, *producer, partitions or [T0], api_version=version)
+    return cluster.broker.coordinators.verifier.verify(Write(name, *producer, partitions or [T0]), version)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,7 @@ def test_closing_ends_the_asking_again(cluster: MemoryCluster, wire: SlowWire) -
 def test_offset_commits(cluster: MemoryCluster, version: int, code: ErrorCode) -> None:
     producer = _begin(cluster)
     group_partition = (CONSUMER_OFFSETS_TOPIC, 3)
-    answer = cluster.broker.coordinators.verifier.verify_offset_commit(
-        ID, *producer, group_partition, api_version=version
-    )
+    answer = cluster.broker.coordinators.verifier.verify_offset_commit(Write(ID, *producer, [group_partition]), version)
     assert answer.result() == code
 
 
@@ -158,7 +157,7 @@ def test_offset_commits_are_told_at_once_that_a_transaction_is_ending(cluster: M
     cluster.broker.coordinators.transactions.effects.hold()
     cluster.broker.coordinators.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
     answer = cluster.broker.coordinators.verifier.verify_offset_commit(
-        ID, *producer, (CONSUMER_OFFSETS_TOPIC, 3), api_version=version
+        Write(ID, *producer, [(CONSUMER_OFFSETS_TOPIC, 3)]), version
     )
     assert answer.result() is BUSY
 

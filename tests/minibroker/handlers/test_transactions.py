@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
+from minibroker.coordinator_runtime.transactional_write import Write
 from minibroker.coordinators.hashing import partition_for
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.releases.chain import RELEASES
@@ -297,7 +298,7 @@ def test_the_timed_out_code_is_for_clients_only() -> None:
     _add(running, (producer_id, 0), topics)
     running.clock.advance(20_000)
     assert _add(running, (producer_id, 0), topics, 3) == {("t", 0): ErrorCode.UNKNOWN_PRODUCER_ID}
-    told = running.broker.coordinators.verifier.verify(ID, producer_id, 0, [("t", 0)], api_version=11).result()
+    told = running.broker.coordinators.verifier.verify(Write(ID, producer_id, 0, [("t", 0)]), 11).result()
     assert told == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     running.stop()
 

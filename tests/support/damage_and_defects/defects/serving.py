@@ -62,10 +62,8 @@ SERVING: Final = (
         "no-implicit-add",
         "Produce v12 adds its partitions to the transaction",
         _PRODUCE + "_Verification.end",
-        "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
-        "[(entry.topic, entry.index) for entry in self.unverified], api_version=ctx.api_version)",
-        "ctx.broker.coordinators.verifier.verify(request.transactional_id, producer_id, self.epoch, "
-        "[(entry.topic, entry.index) for entry in self.unverified], api_version=11)",
+        "verifier.verify(write, ctx.api_version)",
+        "verifier.verify(write, 11)",
     ),
     Defect(
         "no-log-start-in-refusals",
