@@ -315,7 +315,7 @@ class PartitionLog:
             offset = self.log_end_offset
         if offset < self.log_start_offset:
             offset = self.log_start_offset
-        let_go = self.producers.on_high_watermark(offset)
+        let_go = bool(self.producers.finished) and self.producers.on_high_watermark(offset)
         if offset == self.high_watermark:
             return let_go
         self.high_watermark = offset

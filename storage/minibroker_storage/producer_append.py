@@ -64,13 +64,10 @@ def check_data(
     rules: ProducerRules,
     verification: VerificationEntry | None,
 ) -> None:
-    """Raise ApiError when a data batch may not follow `entry`: epoch, then sequence, then transaction."""
-    # A follower takes what its leader has accepted: ProducerAppendInfo.checkProducerEpoch only warns then.
-    if origin is not Origin.REPLICATION:
-        check_epoch(append.producer_id, append.epoch, entry)
-        # Coordinators write transactional offsets without sequences (AppendOrigin.COORDINATOR).
-        if origin is Origin.CLIENT:
-            _check_sequence(append.epoch, first_sequence, entry, rules, verification)
+    """Raise ApiError when a data batch, whose epoch was checked, may not follow `entry`: sequence, then transaction."""
+    # Coordinators write transactional offsets without sequences (AppendOrigin.COORDINATOR).
+    if origin is Origin.CLIENT:
+        _check_sequence(append.epoch, first_sequence, entry, rules, verification)
     # Inside a transaction such a batch would be visible at once, whatever the marker says
     # (ProducerAppendInfo.appendDataBatch).
     if entry is not None and entry.current_txn_first_offset != NO_OFFSET and not append.transactional:
@@ -168,7 +165,7 @@ def check_marker(
     origin: Origin,
     transaction_version: int,
 ) -> None:
-    """Raise ApiError when an end marker comes from an older epoch or an older coordinator than the last one.
+    """Raise ApiError when an end marker comes from an older coordinator than the last one.
 
     From transaction.version 2 on the coordinator bumps the epoch with every marker, so the marker's epoch must be above
     the known one; a repeated marker, with the same epoch and no open transaction, is accepted again (KAFKA-19999).
@@ -178,7 +175,6 @@ def check_marker(
         return
     if transaction_version == NO_TRANSACTION_VERSION:
         raise ValueError("an end marker needs the transaction version of its coordinator")
-    check_epoch(append.producer_id, append.epoch, entry)
     if entry is not None:
         _check_bumped(append, entry, transaction_version)
     current = NO_EPOCH if entry is None else entry.coordinator_epoch

@@ -7,7 +7,7 @@ of its open transaction, and the epoch of the coordinator whose marker came last
     the order       the next sequence follows the last one of its epoch; a new epoch begins with 0
     a zombie        a batch with an older epoch is refused (INVALID_PRODUCER_EPOCH)
     the last stable offset   what is below every open transaction, and every ended one whose marker is not yet below
-                    the high watermark: `_open` and `_finished`, both in the order of offsets
+                    the high watermark: `_open` and `finished`, both in the order of offsets
 
 Who changes it: an append, expiry of idle producers, a new log start, and the high watermark, which drops ended
 transactions below it. `prepare` checks a batch without changing producer state, the log writes it, `commit`
@@ -66,7 +66,7 @@ class ProducerStateManager:
     replaced at any time (a changed expiration, a jumped clock).
     """
 
-    __slots__ = ("_finished", "_open", "_producers", "_verifications", "map_end_offset", "rules")
+    __slots__ = ("_open", "_producers", "_verifications", "finished", "map_end_offset", "rules")
 
     def __init__(self, rules: ProducerRules) -> None:
         self.rules = rules
@@ -75,7 +75,7 @@ class ProducerStateManager:
         # First offset -> producer id, in offset order: transactions open in the order of the log.
         self._open: dict[int, int] = {}
         # First offset -> marker's offset, for transactions whose marker is not below the high watermark.
-        self._finished: dict[int, int] = {}
+        self.finished: dict[int, int] = {}
         # Producer id -> proof for its next batch; in memory only, as in Kafka.
         self._verifications: dict[int, VerificationEntry] = {}
 
@@ -116,8 +116,11 @@ class ProducerStateManager:
             entry = _entry_after(entry, producer_id, after)
         append = ProducerAppend(header)
         verification = self._verifications.get(producer_id) if self._verifications else None
-        if append.transactional and origin is not Origin.REPLICATION:
-            self._check_transaction(append, entry, verification, guard)
+        if origin is not Origin.REPLICATION:  # a follower takes what its leader has accepted
+            check_epoch(producer_id, append.epoch, entry)
+            # Markers come from the coordinator itself, which need not be asked.
+            if append.transactional and not append.control and self.rules.verification_enabled:
+                self._check_transaction(append, entry, verification, guard)
         if not append.control:
             check_data(append, header.base_sequence, entry, origin=origin, rules=self.rules, verification=verification)
             return append
@@ -137,10 +140,6 @@ class ProducerStateManager:
     ) -> None:
         """A transactional batch joins the open transaction of its epoch, or was verified to open one (KIP-890)."""
         if entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch == append.epoch:
-            return
-        check_epoch(append.producer_id, append.epoch, entry)
-        # Markers come from the coordinator itself, which need not be asked.
-        if append.control or not self.rules.verification_enabled:
             return
         if guard is None or verification is None or verification.guard is not guard:
             raise ApiError(
@@ -163,7 +162,7 @@ class ProducerStateManager:
         if append.transactional and self._verifications:
             verification = self._verifications.get(producer_id)
             if verification is not None and not verification.outlives(
-                control=append.control, epoch=append.epoch, holds_back=self._waiting_holds_back
+                control=append.control, epoch=append.epoch, rules=self.rules
             ):
                 del self._verifications[producer_id]
         return completed
@@ -174,7 +173,7 @@ class ProducerStateManager:
         # transactions (TransactionIndex.collectAbortedTxns).
         stable = next(others, marker.offset + 1)
         self._open.pop(first_offset, None)
-        self._finished[first_offset] = marker.offset
+        self.finished[first_offset] = marker.offset
         return CompletedTxn(producer_id, first_offset, marker.offset, marker.marker is ControlType.ABORT, stable)
 
     def replay(self, header: BatchHeader, control: ControlRecord | None, now_ms: int) -> CompletedTxn | None:
@@ -218,13 +217,9 @@ class ProducerStateManager:
         entry = self._verifications.get(producer_id)
         if entry is None or entry.guard is not guard:
             return
-        entry.answered(sequence, epoch, holds_back=self._waiting_holds_back)
-        if not entry.waiting and not self._waiting_holds_back:
+        entry.answered(sequence, epoch, self.rules)
+        if not entry.waiting and self.rules.verification_ends == "with_its_request":
             del self._verifications[producer_id]
-
-    @property
-    def _waiting_holds_back(self) -> bool:
-        return self.rules.verification_ends == "with_a_write"
 
     # Offsets
 
@@ -240,18 +235,18 @@ class ProducerStateManager:
         The log clamps it to its start offset and takes the last stable offset from it where it is below the high
         watermark.
         """
-        if self._finished:
-            oldest = min(self._finished)
+        if self.finished:
+            oldest = min(self.finished)
             return min(oldest, next(iter(self._open))) if self._open else oldest
         return next(iter(self._open)) if self._open else None
 
     def on_high_watermark(self, high_watermark: int) -> bool:
         """Transactions whose marker is below `high_watermark` no longer hold readers back; True if there was one."""
-        if not self._finished:
+        if not self.finished:
             return False
-        done = [first for first, marker in self._finished.items() if marker < high_watermark]
+        done = [first for first, marker in self.finished.items() if marker < high_watermark]
         for first in done:
-            del self._finished[first]
+            del self.finished[first]
         return bool(done)
 
     def on_log_start(self, offset: int) -> None:
@@ -351,7 +346,7 @@ class ProducerStateManager:
         log."""
         self._producers.clear()
         self._open.clear()
-        self._finished.clear()
+        self.finished.clear()
         self.map_end_offset = offset
 
     def snapshot(self) -> bytes:

@@ -7,6 +7,8 @@ the guard's validity. What the state is for, and what can go wrong: `minibroker_
 
 from itertools import count
 
+from minibroker_storage.producer_rules import ProducerRules
+
 _ids = count(1)
 
 
@@ -44,24 +46,21 @@ class VerificationEntry:
         elif epoch == self.epoch and sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
 
-    def answered(self, sequence: int, epoch: int, *, holds_back: bool) -> None:
-        """A request that waited is answered.
-
-        holds_back: its sequence still counts as waiting, as in Kafka.
-        """
+    def answered(self, sequence: int, epoch: int, rules: ProducerRules) -> None:
+        """A request that waited is answered."""
         self.waiting.remove((epoch, sequence))
-        if self.waiting and not holds_back:
+        if self.waiting and rules.verification_ends == "with_its_request":
             self.epoch = max(epoch for epoch, _ in self.waiting)
             self.lowest_sequence = min(sequence for epoch, sequence in self.waiting if epoch == self.epoch)
 
-    def outlives(self, *, control: bool, epoch: int, holds_back: bool) -> bool:
+    def outlives(self, *, control: bool, epoch: int, rules: ProducerRules) -> bool:
         """Whether the entry stays when a transactional batch of `epoch` is written.
 
         In Kafka (UnifiedLog.updateProducers) only a marker does, and only when the entry belongs to the epoch that the
         marker has just begun: then the producer's next transaction (transaction.version 2) is already being verified.
-        Unless holds_back, no batch of an older epoch ends a verification either: it belongs to an earlier transaction.
-        Kafka does not need this, because there a late batch above the waiting sequence is out of order.
+        With `with_its_request` no batch of an older epoch ends a verification either, as it belongs to an earlier
+        transaction. Kafka does not need this, because there a late batch above the waiting sequence is out of order.
         """
-        if epoch < self.epoch and not holds_back:
+        if epoch < self.epoch and rules.verification_ends == "with_its_request":
             return True
         return self.supports_epoch_bump and control and epoch == self.epoch
