@@ -21,7 +21,6 @@ from minibroker.handlers import follower_fetch
 from minibroker.handlers.fetch_log import is_enough, read_some, room_for_answer, wait_for_enough
 from minibroker.handlers.fetch_targets import Fetch, Named, Read, forget_targets, name_targets, open_fetch
 from minibroker.kernel.turns import AT_A_TIME
-from minibroker.requests.answers import follow
 from minibroker.requests.context import Answer, RequestContext
 from minibroker.requests.slices import in_slices
 from minibroker_protocol.errors import ErrorCode
@@ -85,10 +84,9 @@ def _read_again(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited
 
 
 def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, waited: bool) -> Answer:
-    if not waited and not is_enough(request, fetch, fetch.reads):
-        enough = wait_for_enough(ctx, request, fetch, fetch.reads)
-        return follow(enough, lambda _: _read_again(ctx, request, fetch, True))
-    reads = _in_order(fetch.reads)
+    if not waited and not is_enough(request, fetch):
+        return wait_for_enough(ctx, request, fetch, partial(_read_again, ctx, request, fetch, True))
+    reads = fetch.reads if len(fetch.reads) < 2 else _in_order(fetch.reads)
     if len(reads) > AT_A_TIME:
         return in_slices(ctx, reads, partial(_add, ctx, fetch), lambda: _response(fetch))
     _add(ctx, fetch, reads)
@@ -100,7 +98,7 @@ def _answer_or_wait(ctx: RequestContext, request: FetchRequest, fetch: Fetch, wa
 
 def _in_order(reads: list[Read]) -> list[Read]:
     """In Kafka's order: partitions refused before their log was read come last, unknown ids before names."""
-    if len(reads) < 2 or all(read.routed for read in reads):
+    if all(read.routed for read in reads):
         return reads
     return sorted(
         reads, key=lambda read: 0 if read.routed else 1 if read.data.error_code == ErrorCode.UNKNOWN_TOPIC_ID else 2

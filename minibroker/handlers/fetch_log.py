@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minibroker.broker.fetch_sessions import FetchTarget
 from minibroker.handlers import follower_fetch
 from minibroker.handlers.fetch_targets import READ_COMMITTED, TOPIC_IDS_VERSION, Fetch, Read
-from minibroker.kernel.deferred import Deferred, mapped, resolved
+from minibroker.kernel.deferred import Deferred, after
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
-from minibroker.requests.context import RequestContext
+from minibroker.requests.context import Answer, RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_storage.log import PartitionLog
+from minibroker_storage.txn_index import AbortedTxn
 
 _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than this are resolved, read and answered in one turn of the loop."""
@@ -116,7 +117,7 @@ def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes:
 
 
 def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
-    if target.current_leader_epoch >= 0:
+    if 0 <= target.current_leader_epoch != partition.leader_epoch:
         partition.check_leader_epoch(target.current_leader_epoch)
     if fetch.follower:
         # Brokers of this cluster fetch through a chain of their own: no client is a follower
@@ -127,10 +128,12 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
     log = partition.known_log
     if log is None:
         return _read_nothing(partition, target, committed=fetch.isolation == READ_COMMITTED)
+    bound = _readable_end(fetch, log)
+    to_stable = fetch.isolation == READ_COMMITTED and fetch.replica_id != FUTURE_REPLICA
     data = _PartitionData(
         partition_index=target.index,
         high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
+        last_stable_offset=bound if to_stable else log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         aborted_transactions=None,
         records=b"",
@@ -141,18 +144,18 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         if data.diverging_epoch is not None:
             read.failed = True
             return read
-    bound = _readable_end(fetch, log)
     chunk = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
     data.records = chunk.records
     read.size = len(chunk.records)
     if fetch.isolation == READ_COMMITTED:
-        data.aborted_transactions = [
-            FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-            for a in log.aborted_transactions(chunk)
-        ]
+        data.aborted_transactions = list(map(_aborted, log.aborted_transactions(chunk)))
     return read
+
+
+def _aborted(ended: AbortedTxn) -> FetchResponse.AbortedTransaction:
+    return FetchResponse.AbortedTransaction(producer_id=ended.producer_id, first_offset=ended.first_offset)
 
 
 def _read_nothing(partition: Partition, target: FetchTarget, *, committed: bool) -> Read:
@@ -191,39 +194,40 @@ def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> Read:
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
-def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
-    if request.max_wait_ms <= 0 or not (reads or fetch.idle):
+def is_enough(request: FetchRequest, fetch: Fetch) -> bool:
+    if request.max_wait_ms <= 0 or not (fetch.reads or fetch.idle):
         return True
     total = 0
-    for read in reads:
+    for read in fetch.reads:
         if read.failed:
             return True
         total += read.size
     return total >= fetch.min_bytes
 
 
-def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> Deferred[None]:
-    """Done when enough bytes can be read, when `max_wait_ms` has passed (DelayedFetch), or when the client is gone. The
-    client chooses that time, so requests of clients that left would otherwise pile up."""
+def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, then: Callable[[], Answer]) -> Answer:
+    """`then`, when enough bytes can be read, when `max_wait_ms` has passed (DelayedFetch), or when the client is gone.
+    The client chooses that time, so requests of clients that left would otherwise pile up."""
     if ctx.connection.gone:  # while its request was decoded, or read the logs
-        return resolved(None)
+        return then()
     enough: Deferred[None] = Deferred()
-    partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
+    partitions = [(read.partition, read.target) for read in fetch.reads if read.partition is not None]
     partitions += fetch.idle
 
     def look() -> None:
         if not enough.done and (ctx.connection.gone or _has_enough(fetch, partitions)):
             enough.resolve(None)
 
-    def over(_: bool) -> None:
+    def over() -> Answer:
         ctx.connection.on_gone = None
         for partition, _target in partitions:
             partition.unwatch(look)
+        return then()
 
     ctx.connection.on_gone = look
     for partition, _target in partitions:
         partition.watch(look)
-    return mapped(with_timeout(ctx.broker.timers, enough, request.max_wait_ms), over)
+    return after(with_timeout(ctx.broker.timers, enough, request.max_wait_ms), over)
 
 
 def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:

@@ -44,7 +44,8 @@ class Fetch:
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
-        self.replica_id = _replica_id(request, ctx.api_version)
+        state = request.replica_state
+        self.replica_id = (-1 if state is None else state.replica_id) if ctx.api_version >= 15 else request.replica_id
         self.follower = self.replica_id >= 0
         limit = ctx.broker.settings.get_int("fetch.max.bytes")
         self.max_bytes = min(request.max_bytes, limit) if self.replica_id < 0 else request.max_bytes
@@ -124,12 +125,6 @@ def _no_such_isolation(ctx: RequestContext, request: FetchRequest) -> FetchRespo
     return FetchResponse(error_code=error.code, session_id=request.session_id, responses=responses)
 
 
-def _replica_id(request: FetchRequest, version: int) -> int:
-    if version >= 15:
-        return request.replica_state.replica_id if request.replica_state is not None else -1
-    return request.replica_id
-
-
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
@@ -142,15 +137,14 @@ def _open_session(
 ) -> None:
     sessions = ctx.broker.fetch_sessions
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
-    now_ms = ctx.broker.clock.now_ms()
     if ctx.api_version < 7 or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.close(request.session_id)
         fetch.targets = targets
         if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH:
-            fetch.session = sessions.create(targets, by_id, now_ms)
+            fetch.session = sessions.create(targets, by_id, ctx.broker.clock.now_ms())
         return
-    session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
+    session = sessions.resume(request.session_id, request.session_epoch, by_id, ctx.broker.clock.now_ms())
     session.apply(targets, forgotten)
     session.next_epoch()
     if not session.targets:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
+from minibroker.kernel.deferred import Deferred, after, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
-from minibroker.requests.answers import follow, later, settled
+from minibroker.requests.answers import later
 from minibroker.requests.api import Api, stable
 from minibroker.requests.chain import Chain, Link, Place
 from minibroker.requests.context import Answer, CloseConnection, Frames, Handler, RequestContext
@@ -74,6 +73,7 @@ class Dispatcher:
         self._chain.put(Place.RIGHTS, rights)
         self._handlers: dict[int, Handler] = {}  # of the APIs requested since a link was added or removed
         self._handlers_of_brokers: dict[int, Handler] = {}
+        self._frames_are_sent_again = False
 
     def link(self, place: Place, link: Link | None) -> None:
         """Put `link` at a place of the clients' chain, for requests that arrive from now on; None leaves it empty."""
@@ -81,6 +81,8 @@ class Dispatcher:
             return
         self._chain.put(place, link)
         self._handlers = {}
+        # A request that waits for the end of a pause has yet to meet the link that may send its frame again.
+        self._frames_are_sent_again = None not in (self._chain.at(Place.PAUSE), self._chain.at(Place.FAULTS_AND_TRACE))
 
     def link_at(self, place: Place) -> Link | None:
         """The link at a place of the clients' chain; None where it is empty."""
@@ -143,14 +145,13 @@ class Dispatcher:
             raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
 
     def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
-        answer = settled(answer)
-        if type(answer) is Deferred:
-            # A request that waits for the end of a pause has yet to meet the link that may send its frame again.
-            meets_faults = self.link_at(Place.PAUSE) is not None and self.link_at(Place.FAULTS_AND_TRACE) is not None
-            if not refers_to_input(api.request) and not meets_faults:
-                ctx.release_frame()
-            return follow(answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
-        return self._framed(api, ctx, answer)  # type: ignore[return-value]
+        if type(answer) is not Deferred:
+            return self._framed(api, ctx, answer)  # type: ignore[return-value]
+        if answer.done:
+            return self._framed(api, ctx, answer.result())  # type: ignore[return-value]
+        if not self._frames_are_sent_again and not refers_to_input(api.request):
+            ctx.release_frame()
+        return after(answer, lambda: self._framed(api, ctx, answer.result()))  # type: ignore[arg-type]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
         """The frame of an answer. A long one is made on the computing thread."""

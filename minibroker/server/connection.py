@@ -124,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self.unread_at = -1  # what was unsent at the last look
         self._muted_until = 0.0
         self.number = 0  # grows with every connection
+        self.answer_room = edge.answer_room
 
     # -- asyncio's calls -----------------------------------------------------------------------------------------------
 
@@ -474,10 +475,6 @@ class Connection(asyncio.BufferedProtocol):
         """Write bytes that are no answer to the request being served (`Link`)."""
         self._respond(buffers)
         self._flush()
-
-    def answer_room(self) -> int | None:
-        """Bytes that answers may take now, over all connections (`Link`)."""
-        return self._edge.answer_room()
 
     def hold(self, size: int) -> None:
         """Count bytes of the answer that is being made (`Link`)."""

@@ -256,16 +256,17 @@ class Edge:
     def answer_room(self) -> int | None:
         """Bytes left for unread answers; None for no limit. Clients that read nothing while there is no room are
         closed."""
-        if self.limits.queued_max_response_bytes < 0:
+        limit = self.limits.queued_max_response_bytes
+        if limit < 0:
             return None
+        if not self.holding and not self.unread:  # as mostly
+            return limit
         room = self._answer_room()
         if room == 0:
             self._watch_unread()
         return room
 
     def _answer_room(self) -> int:
-        if not self.holding and not self.unread:  # as mostly
-            return self.limits.queued_max_response_bytes
         held = sum(connection.held for connection in self.holding) + sum(
             connection.unsent for connection in self.unread
         )

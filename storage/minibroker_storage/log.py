@@ -338,8 +338,12 @@ class PartitionLog:
 
     def aborted_transactions(self, result: ReadResult) -> list[AbortedTxn]:
         """The aborted transactions that a read_committed reader of ``result`` needs."""
-        with storage_errors():
+        if result.base_offset < 0:  # nothing was read
+            return []
+        try:
             return reading.aborted_transactions(self._segments, self.log_end_offset, result)
+        except (StorageError, Malformed) as error:
+            raise storage_error(error) from error
 
     def last_aborted(self, most: int) -> list[AbortedTxn]:
         """The aborted transactions whose markers come last, at most so many, in marker order."""

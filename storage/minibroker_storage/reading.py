@@ -101,8 +101,6 @@ def bytes_between(segments: Segments, log_end_offset: int, offset: int, bound: i
 def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadResult) -> list[AbortedTxn]:
     """The aborted transactions that a reader of ``result`` needs. As in Kafka the upper end is the next offset index
     entry after the slice, so some that begin after it may be among them."""
-    if result.base_offset < 0:
-        return []
     upper: int | None = None
     entries: list[AbortedTxn] = []
     for segment in segments.from_offset(result.base_offset):

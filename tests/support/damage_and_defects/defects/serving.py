@@ -134,7 +134,7 @@ SERVING: Final = (
         "fetch-never-waits",
         "a fetch waits for min_bytes up to max_wait_ms",
         _FETCH_LOG + "is_enough",
-        "if request.max_wait_ms <= 0 or not (reads or fetch.idle):",
+        "if request.max_wait_ms <= 0 or not (fetch.reads or fetch.idle):",
         "if True:",
     ),
     Defect(
