@@ -151,7 +151,7 @@ class Dispatcher:
             return self._framed(api, ctx, answer.result())  # type: ignore[return-value]
         if not self._frames_are_sent_again and not refers_to_input(api.request):
             ctx.release_frame()
-        return after(answer, lambda: self._framed(api, ctx, answer.result()))  # type: ignore[arg-type]
+        return after(answer, lambda: self._framed(api, ctx, answer.result()))  # type: ignore[arg-type, return-value]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
         """The frame of an answer. A long one is made on the computing thread."""
