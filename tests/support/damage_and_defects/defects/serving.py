@@ -62,8 +62,8 @@ SERVING: Final = (
         "no-implicit-add",
         "Produce v12 adds its partitions to the transaction",
         _PRODUCE + "_Verification.end",
-        "verifier.verify(write, ctx.api_version)",
-        "verifier.verify(write, 11)",
+        "ctx.broker.coordinators.verifier.verify(write, ctx.api_version)",
+        "ctx.broker.coordinators.verifier.verify(write, 11)",
     ),
     Defect(
         "no-log-start-in-refusals",
@@ -91,8 +91,7 @@ SERVING: Final = (
         "no-aborted-transactions",
         "a read_committed reader gets the list of aborted transactions",
         _FETCH_LOG + "_read_log",
-        "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
-        " in log.aborted_transactions(chunk)]",
+        "list(map(_aborted, log.aborted_transactions(chunk)))",
         "[]",
     ),
     Defect(
@@ -106,7 +105,7 @@ SERVING: Final = (
         "fetch-tells-high-watermark-as-lso",
         "a fetch answer tells the last stable offset",
         _FETCH_LOG + "_read_log",
-        "last_stable_offset=log.last_stable_offset,",
+        "last_stable_offset=bound if to_stable else log.last_stable_offset,",
         "last_stable_offset=log.high_watermark,",
     ),
     Defect(
