@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from minibroker.control.openapi import describe
 from minibroker.control.server import ControlServer
 from minibroker.kernel.loop_calls import call_in_loop
+from minibroker.server.listeners import ListenError, why_not
 
 if TYPE_CHECKING:
     from minibroker.control.exchange_commands import Command, ExchangeCommands
+    from minibroker.proxy.options import ProxyOptions
+    from minibroker.server.options import Options
 
 
 def serve_control(
@@ -20,28 +23,28 @@ def serve_control(
     commands: ExchangeCommands,
     described: Callable[[], Mapping[str, Command]],
     address: tuple[str, int],
-    token: str | None,
-    *,
-    page: bool,
+    options: Options | ProxyOptions,
 ) -> ControlServer:
-    """The API for `commands`, which run on the loop.
+    """The API for `commands`, which run on the loop, with the token and the page of `options`.
 
     described: those that its description lists.
-    token: None for a new one.
 
-    Raises OSError for the address.
+    Raises ListenError for the address.
     """
     live_page = None
-    if page:
+    if options.page:
         from minibroker.control.live_page import LivePage
 
         live_page = LivePage(commands, lambda work: call_in_loop(loop, work))
-    control = ControlServer(
-        address,
-        token or secrets.token_urlsafe(24),
-        lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
-        lambda: describe(described()),
-        live_page,
-    )
+    try:
+        control = ControlServer(
+            address,
+            options.control_token or secrets.token_urlsafe(24),
+            lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
+            lambda: describe(described()),
+            live_page,
+        )
+    except OSError as error:
+        raise ListenError(f"the control API: {why_not(error, *address)}") from None
     control.start()
     return control

@@ -28,7 +28,7 @@ from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.file_descriptors import connection_limit
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
+from minibroker.server.listeners import ListenError, listen_all, local_address
 from minibroker.server.service import StartError
 from minibroker_protocol.errors import ApiError
 
@@ -101,7 +101,12 @@ class ProxyService:
             if self.options.record is not None:
                 self._start_record(self.options.record)
             if self.options.control is not None:
-                self._start_control(loop, self.options.control)
+                from minibroker.control.proxy_commands import PROXY_COMMANDS
+                from minibroker.server.control_side import serve_control
+
+                self.control = serve_control(
+                    loop, self.commands, lambda: PROXY_COMMANDS, self.options.control, self.options
+                )
         except (BrokerFailed, ApiError) as error:
             await self.stop()
             raise StartError(f"the upstream: {self._in_words(error)}") from None
@@ -146,17 +151,6 @@ class ProxyService:
         except OSError as error:
             raise StartError(f"--record: {reason(error)}") from None
         self.commands.listen(self._record.add)
-
-    def _start_control(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
-        from minibroker.control.proxy_commands import PROXY_COMMANDS
-        from minibroker.server.control_side import serve_control
-
-        try:
-            self.control = serve_control(
-                loop, self.commands, lambda: PROXY_COMMANDS, address, self.options.control_token, page=self.options.page
-            )
-        except OSError as error:
-            raise StartError(f"the control API: {why_not(error, *address)}") from None
 
     def _ask(self) -> dict[int, Address]:
         """The brokers by node id. On a thread of its own."""

@@ -144,7 +144,10 @@ class Service:
                     await asyncio.wrap_future(call_in_loop(loop, lambda: begun))
             await self._serve(loop, self.cluster)
             if self.options.control is not None:
-                self._start_control(loop, self.options.control)
+                from minibroker.control.commands import all_commands
+                from minibroker.server.control_side import serve_control
+
+                self.control = serve_control(loop, self.commands, all_commands, self.options.control, self.options)
             if self.options.metrics is not None:
                 self._start_metrics(loop, self.options.metrics, self.cluster)
         except ListenError as error:
@@ -181,17 +184,6 @@ class Service:
         for declared in self._declared:
             bound = listen_all(declared.host, [declared.port], backlog)
             (self._more_listeners if self._listeners else self._listeners).extend(bound)
-
-    def _start_control(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
-        from minibroker.control.commands import all_commands
-        from minibroker.server.control_side import serve_control
-
-        try:
-            self.control = serve_control(
-                loop, self.commands, all_commands, address, self.options.control_token, page=self.options.page
-            )
-        except OSError as error:
-            raise StartError(f"the control API: {why_not(error, *address)}") from None
 
     def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
         from minibroker.metrics.page import in_loop, read
