@@ -117,7 +117,7 @@ def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes:
 
 
 def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
-    if 0 <= target.current_leader_epoch != partition.leader_epoch:
+    if target.current_leader_epoch >= 0:
         partition.check_leader_epoch(target.current_leader_epoch)
     if fetch.follower:
         # Brokers of this cluster fetch through a chain of their own: no client is a follower

@@ -699,6 +699,8 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
         def opened(self, _: Connection) -> bool:
             return True
 
+        def answer_room(self) -> None: ...
+
     edge = StandInEdge()
     from minibroker.server.memory import RequestMemory
 
