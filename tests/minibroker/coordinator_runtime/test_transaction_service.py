@@ -19,7 +19,6 @@ from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, Tr
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.errors import ApiError, ErrorCode
