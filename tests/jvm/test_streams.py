@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from check_program import Outcomes, declared_checks
-from jvm import JVM_TIER, compile_java, fetched_jars, java_command
+from jvm import FAST_START, JVM_TIER, compile_java, fetched_jars, java_command
 from toolchain import Unavailable
 
 from minibroker import Minibroker
@@ -60,7 +60,9 @@ class Run:
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         out = self._directory / f"{name}.out"
-        argv = java_command(MAIN, str(properties), command, extra=(self._jars / "*",), heap="512m")
+        # A killed instance leaves the native library of its stores there.
+        options = (*FAST_START, f"-Djava.io.tmpdir={self._directory}")
+        argv = java_command(MAIN, str(properties), command, extra=(self._jars / "*",), heap="512m", options=options)
         with out.open("w") as stream:
             process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, text=True
