@@ -56,13 +56,15 @@ def parts_of_ci() -> set[str]:
 
 
 @pytest.mark.matrix
-def test_a_test_of_a_tier_that_hangs_is_one_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_test_of_a_tier_that_hangs_is_one_failure(tmp_path: Path, workers: int) -> None:
     (tmp_path / "test_it.py").write_text(
         "import time\ndef test_1(): pass\ndef test_2(): time.sleep(60)\ndef test_3(): pass\n"
     )
     ci = pipeline_of_ci()
     argv = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "--junitxml=it.xml"]
-    subprocess.run([*argv, *ci.in_a_worker(1)], cwd=tmp_path, capture_output=True, timeout=50)
+    argv += [*ci.in_a_worker(1), *(ci.BOTH_CORES if workers == 2 else ())]
+    subprocess.run(argv, cwd=tmp_path, capture_output=True, timeout=100)
     tests = ci.tests_of(tmp_path / "it.xml")
     assert [name for name, runs in tests.items() if ci.has_failed(runs[-1])] == ["test_it.test_2"]
     assert tests.keys() == {"test_it.test_1", "test_it.test_2", "test_it.test_3"}
