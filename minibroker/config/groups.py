@@ -100,14 +100,14 @@ def validate_group_config(overrides: Mapping[str, str], settings: Settings) -> d
 
 
 def _check_bounds(name: str, value: Value, settings: Settings) -> None:
-    """Check a value against the bounds that the broker sets for groups."""
+    """Check a value against the bounds that the broker sets for groups; none has only a least one (GroupConfig)."""
     kind, _, rest = name.partition(".")
     rest = rest.removeprefix("num.")
     least, most = (settings.value_of(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))
-    if isinstance(value, int) and isinstance(least, int) and value < least:
-        raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{rest}")
-    if isinstance(value, int) and isinstance(most, int) and value > most:
-        raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{rest}")
+    low = least if isinstance(least, int) else 0
+    if isinstance(value, int) and isinstance(most, int) and not low <= value <= most:
+        bounds = f"less than or equal to {most}" if least is None else f"in the range {least} to {most} inclusive."
+        raise ConfigError(f"{name} must be {bounds}")
 
 
 def _at(values: Mapping[str, Value], name: str, settings: Settings) -> int:

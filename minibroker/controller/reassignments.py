@@ -91,8 +91,7 @@ class ReassignmentControl:
         isr = [n for n in partition.isr if n in before]
         if not isr:
             raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "Unable to cancel: none of the original replicas is in sync.",
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unable to cancel: none of the original replicas is in sync."
             )
         wanted = self._replication.wanted(topic, partition)._replace(replicas=before, isr=isr, adding=(), removing=())
         return changed(partition, wanted)

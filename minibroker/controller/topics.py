@@ -177,8 +177,7 @@ class TopicControl:
             by_index = dict((yield from in_steps((a.partition_index, tuple(a.broker_ids)) for a in topic.assignments)))
             if sorted(by_index) != list(range(len(topic.assignments))):
                 raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "partitions should be a consecutive 0-based integer sequence",
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
                 )
             return (yield from self._check_manual(by_index[i] for i in range(len(by_index))))
         count = topic.num_partitions
@@ -206,18 +205,21 @@ class TopicControl:
         return checked
 
     def _place(self, count: int, factor: int) -> Steps[list[tuple[int, ...]]]:
-        """Leaders go round the brokers, each topic beginning one broker further, followers on the next ones."""
-        nodes = sorted(n for n, b in self._state.image.brokers.items() if b.active)
-        if factor > len(nodes):
+        """Leaders go round the active brokers, each topic beginning one broker further, followers on the next ones and
+        then, so that a topic can be made while a broker is down, on fenced ones (StripedReplicaPlacer)."""
+        brokers = self._state.image.brokers
+        active = sorted(node for node, broker in brokers.items() if broker.active)
+        fenced = sorted(node for node, broker in brokers.items() if broker.fenced)
+        if not active or factor > len(active) + len(fenced):
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {factor} time(s): only {len(nodes)} broker(s) are registered.",
+                f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot "
+                f"be reached because only {len(active) + len(fenced)} broker(s) are registered or some brokers have "
+                "all their log directories cordoned.",
             )
         start, self._next_broker = self._next_broker, self._next_broker + 1
-        placed = yield from in_steps(
-            tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)
-        )
-        return placed
+        first = ((start + index) % len(active) for index in range(count))
+        return (yield from in_steps((*active[at:], *active[:at], *fenced)[:factor] for at in first))
 
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
@@ -294,8 +296,7 @@ class TopicControl:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
                 if added > MAX_PARTITIONS_PER_REQUEST:
                     raise ApiError(
-                        ErrorCode.POLICY_VIOLATION,
-                        "Excessively large number of additional partitions per request.",
+                        ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request."
                     )
                 replicas = yield from self._grown(topic)
                 if not request.validate_only:

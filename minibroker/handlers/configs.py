@@ -137,7 +137,7 @@ def _row(
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=entry.type is ConfigType.PASSWORD,
+        is_sensitive=entry.type is ConfigType.PASSWORD or (entry.value is None and entry.type is ConfigType.UNKNOWN),
         synonyms=(
             [
                 m.DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)

@@ -11,7 +11,12 @@ from many_brokers import ManyBrokers
 from minibroker.kernel.deferred import Deferred
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages import DescribeProducersRequest, DescribeProducersResponse
+from minibroker_protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
 
@@ -180,6 +185,33 @@ def test_internal_topics_are_replicated_and_spread(brokers: ManyBrokers) -> None
     partitions = brokers.cluster.image.topics["__transaction_state"].partitions
     assert {p.leader for p in partitions} == {1, 2, 3}
     assert all(len(p.replicas) == 3 for p in partitions)
+
+
+def _made(brokers: ManyBrokers, factor: int) -> CreateTopicsResponse.CreatableTopicResult:
+    topic = CreateTopicsRequest.CreatableTopic(name=f"made-{factor}", num_partitions=4, replication_factor=factor)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
+    return brokers.call(1, request, CreateTopicsResponse, 7).topics[0]
+
+
+def test_a_topic_is_made_while_a_broker_is_down(brokers: ManyBrokers) -> None:
+    """Measured on Apache Kafka 4.4.0, whose StripedReplicaPlacer takes fenced brokers last."""
+    brokers.cluster.kill_broker(2)
+    assert _made(brokers, 3).error_code == ErrorCode.NONE
+    partitions = brokers.cluster.image.topics["made-3"].partitions
+    assert [p.replicas for p in partitions] == [(1, 3, 2), (3, 1, 2), (1, 3, 2), (3, 1, 2)]
+    assert {p.isr for p in partitions} == {(1, 3), (3, 1)}
+    assert brokers.produce("made-3", b"a").error_code == ErrorCode.NONE
+    brokers.coordinator("tx")
+    assert {len(p.replicas) for p in brokers.cluster.image.topics["__transaction_state"].partitions} == {3}
+    brokers.cluster.start_broker(2)
+    brokers.settle(2000)
+    assert sorted(brokers.cluster.image.partition("made-3", 0).isr) == [1, 2, 3]
+    refused = _made(brokers, 4)
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert refused.error_message is not None
+    assert refused.error_message.endswith(
+        "only 3 broker(s) are registered or some brokers have all their log directories cordoned."
+    )
 
 
 def _batch(brokers: ManyBrokers) -> bytes:

@@ -128,14 +128,14 @@ def test_a_groups_setting_reaches_its_configuration(name: str) -> None:
 def test_a_broker_says_how_far_its_groups_may_go(bound: str, of_broker: int, of_group: int) -> None:
     name = f"consumer.{bound[4:]}"
     assert validate_group_config({name: str(of_group)}, Settings({f"group.consumer.{bound}": of_broker}))
-    with pytest.raises(ConfigError, match=f"group.consumer.{bound}"):
+    with pytest.raises(ConfigError, match=rf"{name} must be in the range \d+ to \d+ inclusive"):
         validate_group_config({name: str(of_group)}, Settings())
 
 
 def test_a_broker_says_how_often_a_group_may_be_assigned_at_most() -> None:
     settings = Settings({"group.consumer.min.assignment.interval.ms": 50, "group.consumer.assignment.interval.ms": 60})
     assert validate_group_config({"consumer.assignment.interval.ms": "50"}, settings)
-    with pytest.raises(ConfigError, match=r"group\.consumer\.min\.assignment\.interval\.ms"):
+    with pytest.raises(ConfigError, match="must be in the range 50 to 15000 inclusive"):
         validate_group_config({"consumer.assignment.interval.ms": "49"}, settings)
 
 
