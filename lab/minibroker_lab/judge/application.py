@@ -91,18 +91,34 @@ class Wire:
 
     def offsets(self) -> Iterator[OffsetRow]:
         """Every offset that was committed: in a transaction if that was committed."""
+        explained = {
+            (producer(exchange)[0], *row[1:])
+            for exchange in self.exchanges
+            if exchange["api"] == "TxnOffsetCommit" and self.own_commit(exchange)
+            for row in self._rows(exchange)
+        }
         for exchange in self.exchanges:
             if exchange["api"] not in OFFSET_COMMITS or exchange["outcome"] != "answered" or exchange["errors"]:
                 continue
-            who, end = producer(exchange), None
-            if exchange["api"] == "TxnOffsetCommit":
-                end = self.end(who, exchange["number"])
-                if end is None or not end["request"]["committed"]:
-                    continue
+            plain = exchange["api"] == "OffsetCommit"
+            end = None if plain else self.own_commit(exchange)
             for row in self._rows(exchange):
+                kept = (producer(exchange)[0], *row[1:])
                 # Without its answer in the trace, an EndTxn may have come too late and been refused.
-                if end is None or end["response"] is not None or (who[0], *row[1:]) in self._kept:
+                answered = end is not None and end["response"] is not None
+                others = end is None and kept not in explained
+                if plain or answered or (kept in self._kept and (end is not None or others)):
                     yield row
+
+    def is_taken_along(self, commit: Exchange) -> bool:
+        """Whether a TxnOffsetCommit was committed, and by no EndTxn of its transaction: by a late one of an earlier
+        transaction."""
+        return commit["api"] == "TxnOffsetCommit" and self.own_commit(commit) is None and self.is_kept(commit)
+
+    def own_commit(self, commit: Exchange) -> Exchange | None:
+        """The EndTxn that committed the transaction of a TxnOffsetCommit."""
+        end = self.end(producer(commit), commit["number"])
+        return end if end is not None and end["request"]["committed"] else None
 
 
 def topic_name(topic: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -263,6 +279,8 @@ class Causes:
         if row.topic != lineage.source:
             return ""
         past = commit if commit is not None and commit["api"] in OFFSET_COMMITS else None
+        if past is not None and self._wire.is_taken_along(past):
+            return f"its offset was committed ({_place(past)}) by a late EndTxn of an earlier transaction (KIP-890)"
         tries = self._tries(lineage, row)
         if past is not None:
             tries = [sent for sent in tries if sent.exchange["number"] < past["number"]]

@@ -216,6 +216,36 @@ def test_offsets_whose_end_has_no_answer_are_what_the_log_says(marker: str, comm
     assert [row.offset for row in wire.offsets()] == ([2] if committed else [])
 
 
+def taken_along(*, kept: bool = True) -> Story:
+    """A transaction whose offsets a late copy of the EndTxn before committed, which is no exchange: its records and its
+    abort came too late."""
+    story = Story()
+    story.kept = {(1, "g", "in", 0, 1)} if kept else set()
+    story.offsets(1, 0)
+    story.produce("v", 0, "OUT_OF_ORDER_SEQUENCE_NUMBER (45) at out-0")
+    story.end(0, "INVALID_TXN_STATE (48)", committed=False)
+    return story
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_offsets_that_a_late_commit_took_along(kept: bool) -> None:
+    story = taken_along(kept=kept)
+    assert [row.offset for row in story.wire.offsets()] == ([1] if kept else [])
+    said = cause(story, "lineage-lost", row("in", 0), commit=story.exchanges[0])
+    late = "its offset was committed (exchange 1, TxnOffsetCommit) by a late EndTxn of an earlier transaction (KIP-890)"
+    assert (said == late) == kept
+
+
+def test_offsets_of_an_aborted_transaction_that_a_later_one_committed() -> None:
+    story = Story()
+    story.kept = {(1, "g", "in", 0, 1)}
+    story.offsets(1, 0)
+    story.end(0, committed=False)
+    story.offsets(1, 0)
+    own = story.end(0)
+    assert [row.exchange["number"] for row in story.wire.offsets()] == [own["number"] - 1]
+
+
 def cause(story: Story, rule: str, *stored: Stored, commit: Exchange | None = None) -> str:
     topic = "in" if rule == "lineage-lost" else "out"
     offset = max(one.record.offset for one in stored if one.topic == topic)
