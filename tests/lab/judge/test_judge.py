@@ -357,7 +357,7 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_bundled_script_is_read() -> None:
-    assert len(bundled()) == 25
+    assert len(bundled()) == 26
     for name in bundled():
         script = load(name)
         assert script.about
