@@ -312,7 +312,7 @@ class GroupService:
         try:
             producer_state = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.producers
             adds = commit.api_version >= IMPLICIT_ADD_VERSION
-            if adds or self._broker.settings.get_boolean("transaction.partition.verification.enable"):
+            if adds or producer_state.rules.verification_enabled:
                 guard = producer_state.start_verification(
                     commit.producer_id,
                     commit.producer_epoch,

@@ -334,10 +334,10 @@ def _begin_verification(ctx: RequestContext, transactional: list[_Entry]) -> _Ve
         verification.producers.add((producer_id, epoch))
         if entry.error is not None or entry.partition is None:
             continue
-        if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
-            continue
         try:
             producer_state = entry.partition.log.producers
+            if not implicit_add and not producer_state.rules.verification_enabled:
+                continue
             entry.guard = producer_state.start_verification(
                 producer_id, epoch, sequence, implicit_add, broker.clock.now_ms()
             )
