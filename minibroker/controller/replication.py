@@ -248,9 +248,7 @@ class ReplicationControl:
             raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
         after = changed(partition, self.wanted(topic, partition)._replace(election=election))
         if election is Election.PREFERRED and after.leader != partition.replicas[0]:
-            raise ApiError(
-                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available for topic partition."
-            )
+            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
         if after.leader == NO_LEADER:
             raise ApiError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."

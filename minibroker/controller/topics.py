@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from minibroker.config.settings import validate_topic_config
 from minibroker.controller.state import ControllerState, Steps, in_steps, without_steps
@@ -17,6 +17,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 
 MAX_NAME_LENGTH = 249
+_Lists = list[tuple[int, ...]]
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NAMED_TWICE = "Duplicate topic name."
 _METADATA_LOG = "__cluster_metadata"
@@ -62,12 +63,20 @@ def check_replica_list(replicas: Sequence[int], brokers: Container[int]) -> None
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _checked(replicas: tuple[int, ...], brokers: Mapping[int, BrokerImage]) -> tuple[int, ...]:
+def _checked(index: int, replicas: tuple[int, ...], factor: int, brokers: Mapping[int, BrokerImage]) -> tuple[int, ...]:
+    """As ReplicationControlManager.validateManualPartitionAssignment, with its texts."""
     check_replica_list(replicas, brokers)
+    if len(replicas) != factor:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {factor} replica(s).",
+        )
     if not any(brokers[node].active for node in replicas):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "All brokers specified in the manual partition assignment are fenced or in controlled shutdown.",
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+            "controlled shutdown.",
         )
     return replicas
 
@@ -162,7 +171,7 @@ class TopicControl:
             for c in sorted(self._state.settings.describe_topic(overrides))
         ]
 
-    def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> Steps[list[tuple[int, ...]]]:
+    def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> Steps[_Lists]:
         if topic.assignments:
             if topic.replication_factor != -1:
                 raise ApiError(
@@ -179,7 +188,7 @@ class TopicControl:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
                 )
-            return (yield from self._check_manual(by_index[i] for i in range(len(by_index))))
+            return (yield from self._check_manual([by_index[i] for i in range(len(by_index))]))
         count = topic.num_partitions
         if count == -1:
             count = self._state.settings.get_int("num.partitions")
@@ -194,22 +203,16 @@ class TopicControl:
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1.")
         return (yield from self._place(count, factor))
 
-    def _check_manual(self, assignment: Iterable[tuple[int, ...]]) -> Steps[list[tuple[int, ...]]]:
-        brokers = self._state.image.brokers
-        checked = yield from in_steps(_checked(replicas, brokers) for replicas in assignment)
-        if len({len(replicas) for replicas in checked}) > 1:
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "The manual partition assignment has replica lists of two lengths.",
-            )
-        return checked
+    def _check_manual(self, lists: _Lists, first: int = 0, factor: int | None = None) -> Steps[_Lists]:
+        """Of partitions from index `first` on; `factor` is the number of replicas of those before."""
+        size, brokers = len(lists[0]) if factor is None else factor, self._state.image.brokers
+        return (yield from in_steps(_checked(i, replicas, size, brokers) for i, replicas in enumerate(lists, first)))
 
-    def _place(self, count: int, factor: int) -> Steps[list[tuple[int, ...]]]:
+    def _place(self, count: int, factor: int) -> Steps[_Lists]:
         """Leaders go round the active brokers, each topic beginning one broker further, followers on the next ones and
         then, so that a topic can be made while a broker is down, on fenced ones (StripedReplicaPlacer)."""
-        brokers = self._state.image.brokers
-        active = sorted(node for node, broker in brokers.items() if broker.active)
-        fenced = sorted(node for node, broker in brokers.items() if broker.fenced)
+        active = sorted(node for node, broker in self._state.image.brokers.items() if broker.active)
+        fenced = sorted(node for node, broker in self._state.image.brokers.items() if broker.fenced)
         if not active or factor > len(active) + len(fenced):
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -310,11 +313,11 @@ class TopicControl:
             )
         return m.CreatePartitionsResponse(results=results)
 
-    def _grown(self, topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> Steps[list[tuple[int, ...]]]:
+    def _grown(self, topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> Steps[_Lists]:
         image = self._state.image.topics.get(topic.name)
         if image is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
-        have = len(image.partitions)
+        have, factor = len(image.partitions), len(image.partitions[0].replicas)
         if topic.count == have:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
         if topic.count < have:
@@ -329,5 +332,6 @@ class TopicControl:
                     f"Attempted to add {topic.count - have} additional partition(s), but only "
                     f"{len(topic.assignments)} assignment(s) were specified.",
                 )
-            return (yield from self._check_manual(tuple(a.broker_ids) for a in topic.assignments))
-        return (yield from self._place(topic.count - have, len(image.partitions[0].replicas)))
+            lists = yield from in_steps(tuple(a.broker_ids) for a in topic.assignments)
+            return (yield from self._check_manual(lists, have, factor))
+        return (yield from self._place(topic.count - have, factor))

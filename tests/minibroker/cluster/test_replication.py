@@ -12,10 +12,14 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
 )
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
@@ -211,6 +215,77 @@ def test_a_topic_is_made_while_a_broker_is_down(brokers: ManyBrokers) -> None:
     assert refused.error_message is not None
     assert refused.error_message.endswith(
         "only 3 broker(s) are registered or some brokers have all their log directories cordoned."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (
+            [[2, 1], [2]],
+            (
+                "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent "
+                "with previous partitions, which have 2 replica(s)."
+            ),
+        ),
+        (
+            [[1, 2], [2, 3]],
+            (
+                "All brokers specified in the manual partition assignment for partition {} are fenced or in controlled "
+                "shutdown."
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_manual_assignment_names_what_is_wrong_with_it(
+    brokers: ManyBrokers, grown: bool, lists: list[list[int]], message: str
+) -> None:
+    """The texts of Kafka 4.4.0 (ReplicationControlManager; the second was seen in kafka-topics)."""
+    brokers.create("t", [[1, 2]])
+    brokers.cluster.kill_broker(2)
+    brokers.cluster.kill_broker(3)
+    if grown:
+        rows = [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=nodes) for nodes in lists]
+        growing = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=3, assignments=rows)
+        request = CreatePartitionsRequest(topics=[growing], timeout_ms=1000, validate_only=False)
+        result = brokers.call(1, request, CreatePartitionsResponse, 3).results[0]
+        refused = (result.error_code, result.error_message)
+    else:
+        made = CreateTopicsRequest.CreatableTopic(
+            name="u",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreateTopicsRequest.CreatableReplicaAssignment(partition_index=i, broker_ids=nodes)
+                for i, nodes in enumerate(lists)
+            ],
+        )
+        topics = CreateTopicsRequest(topics=[made], timeout_ms=1000, validate_only=False)
+        topic = brokers.call(1, topics, CreateTopicsResponse, 7).topics[0]
+        refused = (topic.error_code, topic.error_message)
+    assert refused == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message.format(2 if grown else 1))
+
+
+def test_lists_of_new_partitions_are_as_long_as_those_before(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]])
+    rows = [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=[1])]
+    growing = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=rows)
+    request = CreatePartitionsRequest(topics=[growing], timeout_ms=1000, validate_only=False)
+    result = brokers.call(1, request, CreatePartitionsResponse, 3).results[0]
+    assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_preferred_leader_that_is_down_is_not_elected(brokers: ManyBrokers) -> None:
+    """As kafka-leader-election prints it of Kafka 4.4.0."""
+    brokers.create("t", [[2, 1]])
+    brokers.cluster.kill_broker(2)
+    named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+    request = ElectLeadersRequest(election_type=0, topic_partitions=[named], timeout_ms=1000)
+    result = brokers.call(1, request, ElectLeadersResponse, 2).replica_election_results[0].partition_result[0]
+    assert (result.error_code, result.error_message) == (
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        "The preferred leader was not available.",
     )
 
 
