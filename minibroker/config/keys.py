@@ -9,7 +9,9 @@ them for every topic, and tools that show a topic expect them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from minibroker.config.types import ConfigKey, ConfigType, Scope
@@ -17,6 +19,8 @@ from minibroker.kernel.package_data import package_text
 from minibroker.releases.semantics import FIELDS, KAFKA, TRANSACTION_VERSION_FIELD
 
 SEMANTICS_PREFIX = "minibroker.semantics."
+THROTTLED_REPLICAS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+_REPLICAS = re.compile(r"(\d+:\d+)?", re.ASCII)
 
 
 def _read() -> dict[str, dict[str, ConfigKey]]:
@@ -30,7 +34,18 @@ def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **mo
     values = {"default": default, **more}
     values |= {field: tuple(value) for field, value in values.items() if isinstance(value, list)}
     dynamic = values.pop("dynamic", scope is Scope.TOPIC)
+    if name in THROTTLED_REPLICAS:
+        values["refusal"] = partial(_throttled_refusal, name)
     return ConfigKey(name=name, type=ConfigType[type], doc=doc, scope=scope, dynamic=dynamic, **values)
+
+
+def _throttled_refusal(name: str, text: str) -> str | None:
+    """Kafka's ThrottledReplicaListValidator."""
+    items = [item.strip() for item in text.split(",")]
+    if all(item == "*" for item in items) or all(map(_REPLICAS.fullmatch, items)):
+        return None
+    form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
 
 
 def _semantics_keys() -> dict[str, ConfigKey]:

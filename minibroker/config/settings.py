@@ -160,7 +160,10 @@ class Settings:
                 f"max.compaction.lag.ms ({values['max.compaction.lag.ms']})"
             )
         if values["remote.storage.enable"]:
-            raise ConfigError("Tiered Storage functionality is disabled in the broker.")
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage."
+            )
         return values
 
     def _defaults(self) -> dict[str, Value]:

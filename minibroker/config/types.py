@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum, IntEnum
+from math import isfinite, isnan
 from typing import NamedTuple
 
 from minibroker.kernel.addresses import Address, parse_address
@@ -13,6 +14,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 # Python refuses to read a number of some thousand digits, with an error that is no ConfigError.
 _NUMBER = re.compile(r"[+-]?\d{1,100}", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 
 
 class ConfigError(ValueError):
@@ -25,6 +27,17 @@ def configured_address(text: str, what: str) -> Address:
         return parse_address(text, least_port=0)
     except ValueError:
         raise ConfigError(f"{what} is HOST:PORT, not {text!r}") from None
+
+
+def _as_java(value: float) -> str:
+    """The text of Java's Double.toString."""
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    shortest = next(text for digits in range(1, 17) if float(text := f"{value:.{digits}e}") == value)
+    mantissa, _, exponent = shortest.partition("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 class ConfigType(IntEnum):
@@ -88,11 +101,11 @@ class ConfigKey(NamedTuple):
         """The typed value of `text`; ConfigError, in the words of Kafka's ConfigDef, when it has none."""
         if text is None:
             raise ConfigError(f"Invalid value null for configuration {self.name}: entry must be non null")
-        value = self._typed(text.strip())
+        value = self._typed(text)
         self._check(value)
         reason = None if self.refusal is None else self.refusal(text.strip())
         if reason is not None:
-            raise self._invalid(value, reason)
+            raise self._invalid(f"[{', '.join(value)}]" if isinstance(value, tuple) else value, reason)
         return value
 
     def format(self, value: Value) -> str | None:
@@ -103,23 +116,24 @@ class ConfigKey(NamedTuple):
             return value
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, float):
+            return _as_java(value)
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
-    def _typed(self, text: str) -> Value:
-        kind = self.type
+    def _typed(self, written: str) -> Value:
+        kind, text = self.type, written.strip()
         if kind in _BITS:
             if not _NUMBER.fullmatch(text) or not -(1 << _BITS[kind]) <= int(text) < 1 << _BITS[kind]:
-                raise self._invalid(text, f"Not a number of type {kind.name}")
+                raise self._invalid(written, f"Not a number of type {kind.name}")
             return int(text)
         if kind is ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
-                raise self._invalid(text, "Expected value to be either true or false")
+                raise self._invalid(written, "Expected value to be either true or false")
             return text.lower() == "true"
         if kind is ConfigType.DOUBLE:
-            try:
-                return float(text)
-            except ValueError:
-                raise self._invalid(text, "Not a number of type DOUBLE") from None
+            if not _DOUBLE.fullmatch(text):
+                raise self._invalid(written, "Not a number of type DOUBLE")
+            return float(text.rstrip("fFdD"))
         if kind is ConfigType.LIST:
             items = tuple(item.strip() for item in text.split(",")) if text else ()
             return tuple(dict.fromkeys(items)) if self.scope is Scope.TOPIC else items
@@ -130,15 +144,19 @@ class ConfigKey(NamedTuple):
             return
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             # Written so that NaN, which compares false with everything, is refused as well.
-            if self.minimum is not None and not value >= self.minimum:
-                raise self._invalid(value, f"Value must be at least {self.minimum}")
-            if self.maximum is not None and not value <= self.maximum:
-                raise self._invalid(value, f"Value must be no more than {self.maximum}")
+            low = self.minimum is not None and not value >= self.minimum
+            if low or (self.maximum is not None and not value <= self.maximum):
+                bound = f"at least {self.minimum}" if low else f"no more than {self.maximum}"
+                if self.besides is not None:
+                    bound = f"between {self.minimum} and {self.maximum} or equal to {self.besides}"
+                raise self._invalid(value, f"Value must be {bound}")
         elif self.choices and isinstance(value, tuple):
             if len(set(value)) != len(value):
                 raise self._invalid(value, "Duplicate values")
-            if not set(value) <= set(self.choices):
-                raise self._invalid(value, f"must only contain {', '.join(self.choices)}")
+            for item in value:
+                self._check(item)
+        elif value == "" and self.type is ConfigType.LIST:
+            raise ConfigError(f"Configuration '{self.name}' values must not be empty.")
         elif self.choices and value not in self.choices:
             raise self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
 

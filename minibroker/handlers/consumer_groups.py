@@ -47,7 +47,7 @@ def handle_heartbeat(ctx: RequestContext, request: m.ConsumerGroupHeartbeatReque
 
 def handle_describe(ctx: RequestContext, request: m.ConsumerGroupDescribeRequest) -> m.ConsumerGroupDescribeResponse:
     groups = []
-    for group_id in request.group_ids:
+    for group_id in sorted(request.group_ids, key=bool):
         try:
             _check_enabled(ctx)
             check_group_id(group_id)

@@ -63,8 +63,8 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
 
 
 def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> Answer:
-    """Unknown state names are given back and match nothing."""
-    unknown = [name for name in request.state_filters if name not in BY_LABEL]
+    """Unknown state names are given back, each once, and match nothing."""
+    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in BY_LABEL]
     listed_ids: list[_Listed] = []
 
     def matches() -> Deferred[_Matches]:

@@ -28,7 +28,7 @@ _Deleted = m.DeleteGroupsResponse.DeletableGroupResult
 
 def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
     groups = []
-    for group_id in request.groups:
+    for group_id in sorted(request.groups, key=bool):  # the empty id is in no partition, and answered first
         try:
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].describe(group_id)
         except ApiError as error:
@@ -70,7 +70,7 @@ def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> Answer:
 
 def delete_groups(ctx: RequestContext, request: m.DeleteGroupsRequest) -> Deferred[m.DeleteGroupsResponse]:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
-    deleted = gather(_deleted(ctx, group_id) for group_id in request.groups_names)
+    deleted = gather(_deleted(ctx, group_id) for group_id in sorted(request.groups_names, key=bool))
     return mapped(deleted, lambda results: m.DeleteGroupsResponse(results=results))
 
 

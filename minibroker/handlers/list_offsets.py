@@ -48,25 +48,22 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Answer:
     if len(topics) == 1 and len(topics[0].partitions) == 1:  # what clients send most
         only = _Lookup(topics[0].name, topics[0].partitions[0])
         return _look_up_all(ctx, request, [only], [[only]])
-    #: for each topic of the request, its partitions; one that is named twice is answered once, as the later entry says
+    #: each topic with its partitions; one that is named twice is answered once, as the later entry says
     #: (ReplicaManager.fetchOffset)
-    lookups: list[dict[int, _Lookup]] = [{} for _ in topics]
-    seen: dict[tuple[str, int], _Lookup] = {}
+    lookups: dict[str, dict[int, _Lookup]] = {}
 
-    def name(some: Sequence[tuple[int, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
-        for number, wanted in some:
-            topic, index = topics[number].name, wanted.partition_index
+    def name(some: Sequence[tuple[str, ListOffsetsRequest.ListOffsetsPartition]]) -> None:
+        for topic, wanted in some:
+            of_topic = lookups.setdefault(topic, {})
             lookup = _Lookup(topic, wanted)
-            before = seen.setdefault((topic, index), lookup)
-            if before is not lookup:
-                before.twice = lookup.twice = True
-            lookups[number][index] = lookup
+            lookup.twice = wanted.partition_index in of_topic
+            of_topic[wanted.partition_index] = lookup
 
     def look_up() -> Answer:
-        of_topics = [list(of_topic.values()) for of_topic in lookups]
+        of_topics = [list(of_topic.values()) for of_topic in lookups.values()]
         return _look_up_all(ctx, request, [lookup for of_topic in of_topics for lookup in of_topic], of_topics)
 
-    named = [(number, wanted) for number, topic in enumerate(topics) for wanted in topic.partitions]
+    named = [(topic.name, wanted) for topic in topics for wanted in topic.partitions]
     return in_slices(ctx, named, name, look_up, keep=False)
 
 
@@ -75,15 +72,15 @@ def _look_up_all(
 ) -> Answer:
     done = _look_up_some(ctx, request, every, 0)
     if done == len(every):
-        return _response(request, of_topics)
-    return follow(started(_look_up_rest(ctx, request, every, done)), lambda _: _response(request, of_topics))
+        return _response(of_topics)
+    return follow(started(_look_up_rest(ctx, request, every, done)), lambda _: _response(of_topics))
 
 
-def _response(request: ListOffsetsRequest, of_topics: list[list[_Lookup]]) -> ListOffsetsResponse:
+def _response(of_topics: list[list[_Lookup]]) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
-            _Topic(name=topic.name, partitions=[lookup.answer for lookup in lookups if lookup.answer is not None])
-            for topic, lookups in zip(request.topics, of_topics, strict=True)
+            _Topic(name=some[0].topic, partitions=[lookup.answer for lookup in some if lookup.answer is not None])
+            for some in of_topics
         ]
     )
 

@@ -89,6 +89,7 @@ class _Describing:
     def __init__(self, ctx: RequestContext, request: MetadataRequest, refused: Mapping[str, ErrorCode]) -> None:
         self._ctx, self._request, self._refused = ctx, request, refused
         self._topics: list[_Topic] = []
+        self._missing: list[_Topic] = []
         #: each partition, and the list in the answer that it belongs to
         self._partitions: list[tuple[list[MetadataResponse.MetadataResponsePartition], PartitionImage]] = []
 
@@ -100,7 +101,7 @@ class _Describing:
         for wanted in topics:
             topic = wanted if isinstance(wanted, TopicImage) else _find(ctx, request, wanted, self._refused)
             if not isinstance(topic, TopicImage):
-                self._topics.append(topic)
+                self._missing.append(topic)
                 continue
             described = _Topic(
                 name=topic.name,
@@ -122,7 +123,7 @@ class _Describing:
 
     def _describe_partitions(self) -> Answer:
         if not self._partitions:
-            return _answer(self._ctx, self._request, self._topics)
+            return self._response()
         return in_slices(self._ctx, self._partitions, self._fill, self._response, keep=False)
 
     def _fill(self, some: Sequence[tuple[list[MetadataResponse.MetadataResponsePartition], PartitionImage]]) -> None:
@@ -130,7 +131,10 @@ class _Describing:
             partitions.append(_partition(self._ctx, partition))
 
     def _response(self) -> MetadataResponse:
-        return _answer(self._ctx, self._request, self._topics)
+        """Unknown ids, topics, missing names, each as the request has them (KafkaApis.handleTopicMetadataRequest)."""
+        unknown_ids = [topic for topic in self._missing if topic.name is None]
+        names = [] if unknown_ids else self._missing
+        return _answer(self._ctx, self._request, unknown_ids + self._topics + names)
 
 
 def _refused(wanted: list[MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> MetadataResponse:

@@ -151,10 +151,7 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
 
 
 def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> TimestampOffset | None:
-    """The first record with the largest timestamp, which may be -1; None when there is no record.
-
-    A batch below -1, which Kafka takes, does not count: its search begins at -1.
-    """
+    """The first record with the largest timestamp, which may be -1; None when there is no such record."""
     best: Segment | None = None
     for segment in segments.all:
         if segment.size and (best is None or segment.largest_timestamp > best.largest_timestamp):
@@ -168,10 +165,11 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
     position, header = batch
     if header.magic == 0:
         return None  # messages without a timestamp
-    if header.max_timestamp < NO_TIMESTAMP:
-        return None
     for offset, timestamp in each_timestamp(best.read_batch(position, header), 0, header, pace):
         if timestamp == header.max_timestamp:
             return TimestampOffset(offset, timestamp, header.partition_leader_epoch)
+    # No record has the -1 of a batch whose times all lie below.
+    if header.max_timestamp == NO_TIMESTAMP:
+        return None
     # Compaction may have taken the record and left the batch's header.
     return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)

@@ -272,7 +272,8 @@ def check_client_batch(
     size = LOG_OVERHEAD + batch.header.batch_length
     if size > config.segment_bytes:
         raise _does_not_fit(size, config)
-    return CheckedBatch(batch, walk.max_timestamp, now_ms if config.stamps_append_time else None)
+    # LogValidator begins at NO_TIMESTAMP, whatever lies before it.
+    return CheckedBatch(batch, max(walk.max_timestamp, NO_TIMESTAMP), now_ms if config.stamps_append_time else None)
 
 
 def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) -> ValidatedBatches:

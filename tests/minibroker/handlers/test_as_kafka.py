@@ -59,6 +59,17 @@ def test_a_join_with_a_wrong_session_timeout_repeats_the_member(cluster: MemoryC
 def test_groups(cluster: MemoryCluster) -> None:
     deleted = ask(cluster, m.DeleteGroupsRequest(groups_names=["no", "no"]), 2)
     assert [(r.group_id, r.error_code) for r in deleted.results] == [("no", 69)]
+    both = ["no", "", "other"]
+    told = ask(cluster, m.DescribeGroupsRequest(groups=both), 5).groups
+    assert [(g.group_id, g.error_code, g.group_state) for g in told] == [
+        ("", 0, "Dead"), ("no", 0, "Dead"), ("other", 0, "Dead")
+    ]  # fmt: skip
+    described = ask(
+        cluster, m.ConsumerGroupDescribeRequest(group_ids=both, include_authorized_operations=False), 1
+    ).groups
+    assert [(g.group_id, g.error_code) for g in described] == [("", 24), ("no", 69), ("other", 69)]
+    deleted = ask(cluster, m.DeleteGroupsRequest(groups_names=both), 2).results
+    assert [(r.group_id, r.error_code) for r in deleted] == [("", 69), ("no", 69), ("other", 69)]
     described = ask(cluster, m.DescribeGroupsRequest(groups=["no"], include_authorized_operations=True), 6)
     assert described.groups[0].authorized_operations == -(1 << 31)
 
@@ -76,7 +87,9 @@ def test_metadata(cluster: MemoryCluster) -> None:
     assert [(one.name, one.error_code) for one in named] == [("t", 0), ("no", NO_TOPIC)]
     by_id = [topic(name="no"), topic(name=None, topic_id=named[0].topic_id), topic(name=None, topic_id=b"i" * 16)]
     found = ask(cluster, m.MetadataRequest(topics=[*by_id, *by_id]), 12).topics
-    assert [(one.name, one.error_code) for one in found] == [("t", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert [(one.name, one.error_code) for one in found] == [(None, ErrorCode.UNKNOWN_TOPIC_ID), ("t", 0)]
+    named = ask(cluster, m.MetadataRequest(topics=[topic(name=name) for name in ("no", "t", "a b")]), 12).topics
+    assert [one.name for one in named] == ["t", "no", "a b"]
     answer = ask(cluster, m.MetadataRequest(topics=[topic(name="t", topic_id=b"i" * 16)]), 11)
     assert (answer.topics[0].error_code, answer.brokers, answer.controller_id) == (INVALID, [], -1)
 
@@ -95,6 +108,38 @@ def test_a_timestamp_of_a_later_version_is_refused_before_the_partition_is_looke
     partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-5)
     request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="no", partitions=[partition])])
     assert ask(cluster, request, 7).topics[0].partitions[0].error_code == UNSUPPORTED
+
+
+def test_a_topic_without_partitions_or_named_twice_in_list_offsets(cluster: MemoryCluster) -> None:
+    kind = m.ListOffsetsRequest
+
+    def topic(name: str, *partitions: int) -> Any:
+        wanted = [kind.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in partitions]
+        return kind.ListOffsetsTopic(name=name, partitions=wanted)
+
+    request = kind(replica_id=-1, topics=[topic("t", 0), topic("no"), topic("t", 0, 1)])
+    found = ask(cluster, request, 7).topics
+    assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in found] == [
+        ("t", [(0, INVALID), (1, 0)])
+    ]
+
+
+def test_a_state_that_is_none_is_told_once(cluster: MemoryCluster) -> None:
+    answer = ask(cluster, m.ListTransactionsRequest(state_filters=["a", "Empty", "a"], producer_id_filters=[]), 0)
+    assert answer.unknown_state_filters == ["a"]
+
+
+@pytest.mark.parametrize("field", ["group_id", "member_id", "instance_id", "rack_id"])
+@pytest.mark.parametrize("blank", ["", " ", "\t \n"])
+def test_a_blank_name_in_a_heartbeat(cluster: MemoryCluster, field: str, blank: str) -> None:
+    join = m.ConsumerGroupHeartbeatRequest(
+        group_id="blank", member_id="A", member_epoch=0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    setattr(join, field, blank)
+    answer = ask(cluster, join, 1)
+    name = "".join(word.capitalize() for word in field.split("_"))
+    assert (answer.error_code, answer.error_message) == (INVALID, f"{name} can't be empty.")
 
 
 def test_an_isolation_level_that_is_none(cluster: MemoryCluster) -> None:

@@ -15,7 +15,7 @@ from minibroker.config.unused import UNUSED_KEYS
 from minibroker.controller.configs import AlterConfigOpType, _list_changed
 from minibroker_protocol.messages import configs as c
 
-GROUP, CLIENT_METRICS, LOGGER, BROKER = 32, 16, 8, 4
+GROUP, CLIENT_METRICS, LOGGER, BROKER, TOPIC = 32, 16, 8, 4, 2
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NONE, UNKNOWN, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 40, 42
 
@@ -123,6 +123,48 @@ def test_values_kafka_refuses(cluster: MemoryCluster, kind: int, name: str, key:
     before = described(cluster, kind, name)
     assert altered(cluster, kind, name, (key, SET, value)) == (INVALID_CONFIG, message)
     assert described(cluster, kind, name) == before
+
+
+THROTTLED = (
+    "{0} must be the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+)
+OF_TOPICS = [
+    ("cleanup.policy", "delete, 1:0,x", "1:0", "String must be one of: compact, delete"),
+    ("compression.gzip.level", "-2", "-2", "Value must be between 1 and 9 or equal to -1"),
+    ("compression.gzip.level", "100", "100", "Value must be between 1 and 9 or equal to -1"),
+    ("flush.ms", "zstd ", "zstd ", "Not a number of type LONG"),
+    ("min.cleanable.dirty.ratio", " ", " ", "Not a number of type DOUBLE"),
+    ("min.cleanable.dirty.ratio", "1_000", "1_000", "Not a number of type DOUBLE"),
+    ("min.cleanable.dirty.ratio", "2147483647", "2.147483647E9", "Value must be no more than 1"),
+    ("min.cleanable.dirty.ratio", "9223372036854775808", "9.223372036854776E18", "Value must be no more than 1"),
+    ("min.cleanable.dirty.ratio", "Infinity", "Infinity", "Value must be no more than 1"),
+    ("leader.replication.throttled.replicas", "abc", "[abc]", THROTTLED),
+    ("leader.replication.throttled.replicas", "1:0, *", "[1:0, *]", THROTTLED),
+    ("follower.replication.throttled.replicas", "zstd ", "[zstd]", THROTTLED),
+]
+NOT_EMPTY = "Configuration 'cleanup.policy' values must not be empty."
+TIERED = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+
+
+def test_values_of_topics_in_kafkas_words() -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    for key, value, shown, reason in OF_TOPICS:
+        message = f"Invalid value {shown} for configuration {key}: {reason.format(key)}"
+        assert altered(cluster, TOPIC, "t", (key, SET, value)) == (INVALID_CONFIG, message)
+    assert altered(cluster, TOPIC, "t", ("cleanup.policy", SET, "delete,")) == (INVALID_CONFIG, NOT_EMPTY)
+    assert altered(cluster, TOPIC, "t", ("remote.storage.enable", SET, "TRUE")) == (INVALID_CONFIG, TIERED)
+    for key, value, shown in (
+        ("min.cleanable.dirty.ratio", "0.00001", "1.0E-5"),
+        ("min.cleanable.dirty.ratio", "1.25e-4", "1.25E-4"),
+        ("min.cleanable.dirty.ratio", "1e-3d", "0.001"),
+        ("leader.replication.throttled.replicas", "1:0,2:1,", "1:0,2:1,"),
+        ("follower.replication.throttled.replicas", "*", "*"),
+    ):
+        assert altered(cluster, TOPIC, "t", (key, SET, value)) == (NONE, None)
+        (entry,) = [entry for entry in described(cluster, TOPIC, "t").configs if entry.name == key]
+        assert entry.value == entry.synonyms[0].value == shown
+    cluster.stop()
 
 
 INVALID = [

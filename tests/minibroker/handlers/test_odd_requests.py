@@ -502,8 +502,17 @@ def test_a_negative_timestamp_cannot_be_written_anew(timestamp: int, codec: int,
 
 
 @pytest.mark.parametrize(("timestamp", "told"), [(-5, (-1, -1)), (-2, (-1, -1)), (-1, (-1, 0)), (0, (0, 0))])
-def test_the_largest_timestamp_below_none(cluster: MemoryCluster, timestamp: int, told: tuple[int, int]) -> None:
-    assert produce(cluster, batch(2, timestamp, codec=1)).error_code == 0
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_largest_timestamp_below_none(
+    cluster: MemoryCluster, timestamp: int, told: tuple[int, int], codec: int
+) -> None:
+    assert produce(cluster, batch(2, timestamp, codec=codec)).error_code == 0
+    part = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    fetch = m.FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1000, topics=[m.FetchRequest.FetchTopic(topic="t", partitions=[part])]
+    )
+    records = ask(cluster, fetch, 12).responses[0].partitions[0].records
+    assert parse_header(bytes(records)).max_timestamp == max(timestamp, -1)
     kind = m.ListOffsetsRequest
     topic = kind.ListOffsetsTopic(name="t", partitions=[kind.ListOffsetsPartition(partition_index=0, timestamp=-3)])
     (answer,) = ask(cluster, kind(replica_id=-1, topics=[topic]), 8).topics[0].partitions

@@ -36,6 +36,7 @@ from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatR
 log = get_logger(__name__)
 
 CLIENT_MEMBER_ID_VERSION = 1
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 Response = ConsumerGroupHeartbeatResponse
 
@@ -45,13 +46,13 @@ def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors
     # In the words and the order of GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid. Until version 1
     # the coordinator gave out member ids (KIP-1082).
     epoch = request.member_epoch
-    if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH):
+    if _is_blank(request.member_id) and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH):
         raise _invalid("MemberId can't be empty.")
-    if not request.group_id:
+    if _is_blank(request.group_id):
         raise _invalid("GroupId can't be empty.")
-    if request.instance_id == "":
+    if _is_blank(request.instance_id):
         raise _invalid("InstanceId can't be empty.")
-    if request.rack_id == "":
+    if _is_blank(request.rack_id):
         raise _invalid("RackId can't be empty.")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
@@ -70,6 +71,11 @@ def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def _is_blank(text: str | None) -> bool:
+    """Whether nothing is left after Java's String.trim (Utils.throwIfEmptyString)."""
+    return text is not None and not text.strip(_TRIMMED)
 
 
 def _invalid(message: str) -> ApiError:
