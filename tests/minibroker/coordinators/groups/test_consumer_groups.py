@@ -444,7 +444,7 @@ def test_describe(client: Members) -> None:
     client.join(group_id="classic")
     request = m.ConsumerGroupDescribeRequest(group_ids=["classic", ""], include_authorized_operations=True)
     codes = [g.error_code for g in client.call(request, m.ConsumerGroupDescribeResponse, 0).groups]
-    assert codes == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
+    assert codes == [ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND]
 
 
 def test_a_restart_in_the_middle(client: Members) -> None:
