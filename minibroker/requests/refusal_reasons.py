@@ -52,6 +52,7 @@ RULES: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "no entry allows the client this with the transactional id, or one"
     " denies it",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "no entry allows the client this with the token, or one denies it",
+    ErrorCode.REBOOTSTRAP_REQUIRED: "the client means another cluster, or another broker of this one",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
 }
 """The rule behind a code that comes without a message."""

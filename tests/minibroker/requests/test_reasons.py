@@ -96,6 +96,16 @@ def test_a_code_without_a_message_is_told_with_its_rule_and_what_was_said(cluste
     assert (refusal.api, refusal.error) == ("SyncGroup", "UNKNOWN_MEMBER_ID")
 
 
+def test_a_client_that_means_another_cluster_is_told_so(cluster: MemoryCluster) -> None:
+    cluster.broker.refusals.clear()
+    request = m.ApiVersionsRequest(
+        client_software_name="x", client_software_version="1", cluster_id="another", node_id=0
+    )
+    assert cluster.call(request, m.ApiVersionsResponse, 5).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+    (refusal,) = cluster.broker.refusals
+    assert refusal.reason == "the client means another cluster, or another broker of this one"
+
+
 @pytest.mark.parametrize(("count", "wrong", "may"), [(256, False, False), (257, False, True), (3, True, True)])
 def test_a_long_answer_is_not_searched_in_one_turn(count: int, wrong: bool, may: bool) -> None:
     """It may have an error, as far as the quick look can say."""
