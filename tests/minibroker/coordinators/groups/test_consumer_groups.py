@@ -243,6 +243,15 @@ def test_a_changed_subscription(client: Members) -> None:
     assert topics_of(client, "a") == {"u"}
 
 
+def test_a_subscription_that_changes_while_partitions_are_given_up(client: Members) -> None:
+    """The topic that it no longer wants is taken at once, though no new step begins (CurrentAssignmentBuilder)."""
+    client.enter("a")
+    client.enter("b")
+    assert assigned_partitions(client.beat("a", 2, [0, 1, 2, 3])) == [0, 1]
+    changed = client.beat("a", 2, [0, 1, 2, 3], subscribed_topic_names=["u"])
+    assert (changed.member_epoch, assigned_partitions(changed)) == (2, [])
+
+
 def test_more_partitions(client: Members) -> None:
     client.enter("a")
     topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)
