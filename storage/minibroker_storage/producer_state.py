@@ -224,11 +224,6 @@ class ProducerStateManager:
     # Offsets
 
     @property
-    def first_undecided_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
-        return next(iter(self._open), None)
-
-    @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open or whose end is not replicated; None without any.
 

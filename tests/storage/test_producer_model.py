@@ -195,7 +195,6 @@ class Producers(RuleBasedStateMachine):
             return
         open_ = sorted(known.txn for known in self.model.values() if known.txn is not None)
         assert list(self.producers.open_transactions()) == open_
-        assert self.producers.first_undecided_offset == (open_[0] if open_ else None)
         unstable = self.producers.first_unstable_offset
         if open_:
             assert unstable is not None
