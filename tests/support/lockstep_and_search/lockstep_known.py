@@ -46,7 +46,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"DescribeConfigs results.configs.(config_source|value|synonyms#|read_only).*",
      "settings of the broker's start: ports, directories, and defaults that say why they differ (settings.md)"),
     (r"(Alter|IncrementalAlter)Configs responses.error_code: INVALID_CONFIG \| (NONE|UNKNOWN_TOPIC_OR_PARTITION)",
-     "min.insync.replicas of a broker (ELR), and values of settings without effect (throttled replicas)"),
+     "min.insync.replicas of a broker (ELR), and values of settings without effect"),
     (r"(Alter|IncrementalAlter)Configs responses.error_code: INVALID_REQUEST \| NONE",
      "more than twice as many threads as before, in settings without effect (DynamicThreadPool)"),
     (r"(Alter|IncrementalAlter)Configs responses.resource_type: .*", "one resource twice"),
