@@ -149,7 +149,9 @@ func main() {
 		if err := consumer.Consume(ctx, []string{"in"}, made); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		must(consumer.Close())
+		if err := consumer.Close(); err != nil { // LeaveGroup on a connection of a broker that was killed
+			fmt.Fprintln(os.Stderr, err)
+		}
 		must(ctx.Err())
 	}
 	_ = made.producer.Close()
