@@ -40,7 +40,7 @@ class Loop:
             "enable.auto.commit": mistake == "auto_commit",
             "enable.partition.eof": True,
         }
-        often = {"socket.timeout.ms": 1500, "auto.commit.interval.ms": 100}
+        often = {"socket.timeout.ms": 1500, "auto.commit.interval.ms": 100, "enable.auto.offset.store": False}
         self.consumer = Consumer({**COMMON, **group, **how, **often})
         self.fill()
         self.batch: list[Any] = []
@@ -127,7 +127,7 @@ class Loop:
             for message in batch:
                 if message.value() is not None:  # what has none is filtered: the mistake `tombstone_dropped`
                     self.producer.produce(self.out, message.value())
-            self.work()
+            self.work(offsets)
             if self.mistake != "offsets_outside":
                 group = self.group_metadata()
                 self.producer.send_offsets_to_transaction(offsets, group, WAIT)
@@ -146,9 +146,11 @@ class Loop:
     def begin(self) -> None:
         self.producer.begin_transaction()
 
-    def work(self) -> None:
+    def work(self, offsets: list[TopicPartition]) -> None:
         """What takes its time while a transaction is open."""
-        if self.mistake == "auto_commit":
+        if self.mistake == "auto_commit":  # of what is written, so that nothing is lost, as it seems
+            self.producer.flush(WAIT)
+            self.consumer.store_offsets(offsets=offsets)
             time.sleep(0.5)
 
     def commit(self) -> None:
@@ -212,7 +214,7 @@ class Shared(Loop):
         with suppress(KafkaException):  # it has begun already
             super().begin()
 
-    def work(self) -> None:
+    def work(self, offsets: list[TopicPartition]) -> None:
         if self.out == "out":
             self.producer.flush(WAIT)
             self.wrote.set()
