@@ -103,7 +103,12 @@ class _Confluent:
 
     def send(self, value: str) -> None:
         self.producer.produce("t", value.encode(), on_delivery=lambda error, _: self.errors.append(error))
-        self.producer.flush(SECONDS)
+        try:
+            self.producer.flush(SECONDS)
+        except SystemError as wrong:  # 2.16.1 may call on_delivery while its fatal KafkaException is being raised
+            if wrong.__cause__ is None:
+                raise
+            raise wrong.__cause__ from None
 
     def loop(self, disturb: Callable[[str], None]) -> Story:
         """disturb(point) is called in the second transaction: "produce" before its second record, "end" before its
