@@ -88,8 +88,10 @@ def fresh_run(jars: Path, directory: Path) -> Iterator[Run]:
     directory.mkdir()
     with Minibroker(ephemeral=True, topics=dict.fromkeys(TOPICS, PARTITIONS)) as broker:
         made = Run(broker.bootstrap_servers, jars, directory)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def drive(run: Run) -> str:
