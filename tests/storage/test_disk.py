@@ -172,6 +172,19 @@ def test_a_read_from_memory_copies_once() -> None:
     assert peak < 1.5 * (1 << 20)
 
 
+def test_every_write_to_memory_has_its_time() -> None:
+    now = [1]
+    disk = MemoryDisk(now_ms=lambda: now[0])
+    file = disk.open("a", create=True)
+    file.append([b"ab"])
+    now[0] = 2
+    file.pwrite(b"c", 0)
+    assert disk.modified_ms("a") == 2
+    now[0] = 3
+    file.append([b"d"])
+    assert disk.modified_ms("a") == 3
+
+
 def test_a_file_truncated_during_a_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Longer(bytearray):
         def __len__(self) -> int:

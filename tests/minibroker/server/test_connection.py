@@ -580,7 +580,7 @@ def test_a_stop_answers_what_changed_something_and_leaves_the_rest(run: Run) -> 
         assert not stopping.done()
         producing.resolve([struct.pack(">i", 1), b"p"])
         await stopping
-        await bench.edge.close()
+        await bench.edge.close(3600)
         assert await producer.answer() == b"p"
         assert await producer.at_end()
         assert await fetcher.at_end()
