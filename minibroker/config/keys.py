@@ -42,7 +42,7 @@ def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **mo
 def _throttled_refusal(name: str, text: str) -> str | None:
     """Kafka's ThrottledReplicaListValidator."""
     items = [item.strip() for item in text.split(",")]
-    if all(item == "*" for item in items) or all(map(_REPLICAS.fullmatch, items)):
+    if "".join(items) == "*" or all(map(_REPLICAS.fullmatch, items)):
         return None
     form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
     return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"

@@ -14,7 +14,8 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 # Python refuses to read a number of some thousand digits, with an error that is no ConfigError.
 _NUMBER = re.compile(r"[+-]?\d{1,100}", re.ASCII)
-_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)", re.ASCII)
+# Each digit has one way to match: a long text that is no number takes no longer than one that is.
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 
 
 class ConfigError(ValueError):
@@ -105,7 +106,8 @@ class ConfigKey(NamedTuple):
         self._check(value)
         reason = None if self.refusal is None else self.refusal(text.strip())
         if reason is not None:
-            raise self._invalid(f"[{', '.join(value)}]" if isinstance(value, tuple) else value, reason)
+            listed = f"[{', '.join(item.strip() for item in text.split(','))}]"
+            raise self._invalid(listed if isinstance(value, tuple) else value, reason)
         return value
 
     def format(self, value: Value) -> str | None:

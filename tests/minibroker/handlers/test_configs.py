@@ -142,6 +142,7 @@ OF_TOPICS = [
     ("leader.replication.throttled.replicas", "abc", "[abc]", THROTTLED),
     ("leader.replication.throttled.replicas", "1:0, *", "[1:0, *]", THROTTLED),
     ("follower.replication.throttled.replicas", "zstd ", "[zstd]", THROTTLED),
+    ("follower.replication.throttled.replicas", "*, *", "[*, *]", THROTTLED),
 ]
 NOT_EMPTY = "Configuration 'cleanup.policy' values must not be empty."
 TIERED = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
@@ -160,6 +161,7 @@ def test_values_of_topics_in_kafkas_words() -> None:
         ("min.cleanable.dirty.ratio", "1e-3d", "0.001"),
         ("leader.replication.throttled.replicas", "1:0,2:1,", "1:0,2:1,"),
         ("follower.replication.throttled.replicas", "*", "*"),
+        ("leader.replication.throttled.replicas", "*,", "*,"),
     ):
         assert altered(cluster, TOPIC, "t", (key, SET, value)) == (NONE, None)
         (entry,) = [entry for entry in described(cluster, TOPIC, "t").configs if entry.name == key]
