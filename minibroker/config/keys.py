@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from minibroker.config.types import ConfigKey, ConfigType, Scope
+from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope
 from minibroker.kernel.package_data import package_text
 from minibroker.releases.semantics import FIELDS, KAFKA, TRANSACTION_VERSION_FIELD
 
@@ -34,18 +33,17 @@ def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **mo
     values = {"default": default, **more}
     values |= {field: tuple(value) for field, value in values.items() if isinstance(value, list)}
     dynamic = values.pop("dynamic", scope is Scope.TOPIC)
-    if name in THROTTLED_REPLICAS:
-        values["refusal"] = partial(_throttled_refusal, name)
     return ConfigKey(name=name, type=ConfigType[type], doc=doc, scope=scope, dynamic=dynamic, **values)
 
 
-def _throttled_refusal(name: str, text: str) -> str | None:
-    """Kafka's ThrottledReplicaListValidator."""
+def check_throttled_replicas(name: str, text: str) -> None:
+    """Raises ConfigError as Kafka's ThrottledReplicaListValidator. No part of `parse`: earlier versions took and stored
+    any text, and a topic that has one must go on."""
     items = [item.strip() for item in text.split(",")]
-    if "".join(items) == "*" or all(map(_REPLICAS.fullmatch, items)):
-        return None
-    form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-    return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
+    if "".join(items) != "*" and not all(map(_REPLICAS.fullmatch, items)):
+        form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        reason = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
+        raise ConfigError(f"Invalid value [{', '.join(items)}] for configuration {name}: {reason}")
 
 
 def _semantics_keys() -> dict[str, ConfigKey]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
-from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from minibroker.config.keys import BROKER_KEYS, THROTTLED_REPLICAS, TOPIC_KEYS, check_throttled_replicas
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
 from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -359,6 +359,8 @@ def validate_topic_config(overrides: Mapping[str, str | None], settings: Setting
         for name, value in overrides.items():
             if value is None:
                 raise ConfigError(f"Null value not supported for topic configs: {name}")
+            if name in THROTTLED_REPLICAS:
+                check_throttled_replicas(name, value)
         (settings or Settings())._effective(cast("Mapping[str, str]", overrides))
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -106,8 +106,7 @@ class ConfigKey(NamedTuple):
         self._check(value)
         reason = None if self.refusal is None else self.refusal(text.strip())
         if reason is not None:
-            listed = f"[{', '.join(item.strip() for item in text.split(','))}]"
-            raise self._invalid(listed if isinstance(value, tuple) else value, reason)
+            raise self._invalid(value, reason)
         return value
 
     def format(self, value: Value) -> str | None:

@@ -137,6 +137,16 @@ def test_a_long_text_that_is_no_number_is_refused_at_once() -> None:
     assert time.process_time() - begun < 2
 
 
+def test_a_topic_that_has_a_text_which_is_refused_by_now_goes_on() -> None:
+    """A broker that cannot read the settings of a topic cannot open its log, and does not start after a crash."""
+    name = "leader.replication.throttled.replicas"
+    stored = {name: "abc", "retention.ms": "7"}
+    assert Settings().log_config(stored).retention_ms == 7
+    assert [(entry.name, entry.value) for entry in Settings().describe_topic(stored, [name])] == [(name, "abc")]
+    with pytest.raises(ApiError, match="Invalid value"):
+        validate_topic_config(stored)
+
+
 def test_kafkas_other_settings_are_taken_and_told() -> None:
     taken = {"num.io.threads": 8, "ssl.protocol": "TLSv1.3", "zookeeper.connect": "localhost:2181"}
     settings = Settings({**taken, "num.partitions": 2})
