@@ -78,7 +78,10 @@ _STEPS_PER_OPEN = 1024
 class _Entry:
     """One partition of the request and what came of it."""
 
-    __slots__ = ("error", "guard", "index", "info", "partition", "records", "topic", "topic_id", "verification_over")
+    __slots__ = (
+        "error", "guard", "index", "info", "partition", "records", "replicated", "topic", "topic_id",
+        "verification_over",
+    )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> None:
         self.topic = topic
@@ -88,6 +91,7 @@ class _Entry:
         self.partition: Partition | None = None
         self.guard: VerificationGuard | None = None
         self.info: AppendInfo | None = None
+        self.replicated: Deferred[None] | None = None
         self.error: ApiError | None = None
         self.verification_over: Callable[[], None] | None = None
 
@@ -426,7 +430,7 @@ def _append(
     if entry.error is not None or partition is None:
         return
     try:
-        entry.info = partition.append(
+        info = entry.info = partition.append(
             entry.records,  # type: ignore[arg-type]
             origin=Origin.CLIENT,
             required_acks=request.acks,
@@ -437,6 +441,10 @@ def _append(
         )
     except ApiError as error:
         _refuse_append(ctx, entry, error)
+        return
+    if request.acks == -1 and not info.replicated:
+        # In a later turn of the loop another leader may have written other records at these offsets.
+        entry.replicated = partition.when_high_watermark(info.last_offset + 1)
 
 
 def _refuse_append(ctx: RequestContext, entry: _Entry, error: ApiError) -> None:
@@ -450,7 +458,7 @@ def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry])
     acks = request.acks
     waiting = []
     for entry in entries if acks else ():  # as a loop: see `_produce`
-        if entry.info is not None and not (entry.info.replicated if acks < 0 else _synced(entry, entry.info)):
+        if entry.replicated is not None or (acks > 0 and entry.info is not None and not _synced(entry, entry.info)):
             waiting.append(entry)  # noqa: PERF401
     return _when_replicated(ctx, request, entries, waiting) if waiting else _respond(ctx, request, entries)
 
@@ -465,13 +473,11 @@ def _when_replicated(
 ) -> Deferred[ProduceResponse | None]:
     """Hold the answer until all in-sync replicas have the batches (acks=all), or until a sync that flush.messages asks
     for is done (acks=1), or the request's timeout has passed."""
-    for_all = request.acks == -1
     durable = []
     for entry in waiting:
         assert entry.info is not None
         assert entry.partition is not None
-        end = entry.info.last_offset + 1
-        durable.append(entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end))
+        durable.append(entry.replicated or entry.partition.when_synced(entry.info.last_offset + 1))
     _release_records(ctx, request, entries)
 
     def answer(_: bool) -> ProduceResponse | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from held_executor import HeldExecutor
+from long_batches import many_headers
 from many_brokers import ManyBrokers
 
 from minibroker.coordinators.hashing import partition_for
+from minibroker.kernel.executor import DiskInline
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -99,6 +102,30 @@ def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: 
     assert isinstance(answer, ProduceResponse)
     told = {topic.name: [one.error_code for one in topic.partition_responses] for topic in answer.responses}
     assert told == {"t": [ErrorCode.REQUEST_TIMED_OUT], "also": [ErrorCode.REQUEST_TIMED_OUT]}
+
+
+def test_a_long_produce_is_not_confirmed_by_the_records_of_the_next_leader() -> None:
+    """While its second batch is checked on a thread, the first one's partition has another leader, which lacks it."""
+    computing = HeldExecutor()
+    brokers = ManyBrokers(2, executor=DiskInline(computing))
+    brokers.create("t", [[1, 2]])
+    brokers.create("long", [[1]])
+    brokers.cluster.cut_link(1, 2)
+    request = brokers.produce_request("t", build_batch([Record(0, brokers.clock.now_ms(), None, b"lost", [])]))
+    request.topic_data += brokers.produce_request("long", many_headers(40_000)).topic_data
+    pending = brokers.send(1, request, 9)
+    brokers.settle(1)
+    assert computing.waiting == 1
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.cluster.mend_link(1, 2)
+    brokers.settle(5000)
+    assert brokers.produce("t", b"kept", at=2).error_code == ErrorCode.NONE
+    brokers.settle(5000)
+    computing.run()
+    brokers.settle(5)
+    told = {topic.name: topic.partition_responses[0].error_code for topic in pending.result().responses}
+    assert told == {"t": ErrorCode.NOT_LEADER_OR_FOLLOWER, "long": ErrorCode.NONE}
+    brokers.stop()
 
 
 @pytest.mark.parametrize(("version", "told"), [(9, None), (10, (2, 1)), (12, (2, 1))])
