@@ -81,7 +81,7 @@ def _keep_together(settings: dict[str, str], *, cluster: bool) -> None:
     directory = TemporaryDirectory()
     atexit.register(_remove_after_jvm, directory)
     for process in ("driver", "executor"):
-        key = f"spark.{process}.extraJavaOptions"
+        key = f"spark.{process}.defaultJavaOptions"  # beside those of spark-defaults.conf, which are "extra"
         settings[key] = f"{settings.get(key, '')} {shlex.quote(f'-Djava.io.tmpdir={directory.path}')}".lstrip()
     if cluster and "SPARK_HOME" not in os.environ:
         for name in ("bin", "jars", "python"):

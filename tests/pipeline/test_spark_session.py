@@ -22,8 +22,9 @@ SECONDS = 300.0
 PROGRAM = """
 import sys
 from minibroker_pipeline.session import open_session
-spark, _ = open_session("local[1]", ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"])
+spark, _ = open_session("local[1]")
 spark.range(10).count()
+assert spark._jvm.System.getProperty("of.a.file") == "kept"
 print("counted", flush=True)
 sys.stdin.readline()
 """
@@ -32,7 +33,9 @@ sys.stdin.readline()
 @contextmanager
 def counting(temporary: Path) -> Iterator[subprocess.Popen[str]]:
     """A process with a session that has run a job, and waits for a line."""
+    (temporary.parent / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dof.a.file=kept")
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment["SPARK_CONF_DIR"] = str(temporary.parent)
     pipe = subprocess.PIPE
     argv = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(
