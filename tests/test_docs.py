@@ -137,6 +137,13 @@ def files() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_rows_of_a_table_are_indented_alike(page: Path) -> None:
+    """One that is not ends the table, and the list that it is in."""
+    pairs = re.finditer(r"^( *)\|.*\n(?!\1\|)( *\|.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert not [pair[2] for pair in pairs]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
