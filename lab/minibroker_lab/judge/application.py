@@ -112,8 +112,12 @@ class Wire:
 
     def is_taken_along(self, commit: Exchange) -> bool:
         """Whether a TxnOffsetCommit was committed, and by no EndTxn of its transaction: by a late one of an earlier
-        transaction."""
-        return commit["api"] == "TxnOffsetCommit" and self.own_commit(commit) is None and self.is_kept(commit)
+        transaction. An error that a script put in place of the answer does not say that its own was not applied."""
+        if commit["api"] != "TxnOffsetCommit" or self.own_commit(commit) is not None or not self.is_kept(commit):
+            return False
+        who, number = producer(commit), commit["number"]
+        later = [e for e in self.exchanges if e["api"] == "EndTxn" and e["number"] > number and producer(e) == who]
+        return not any(end["request"]["committed"] and end["errors"] and end["fault"] for end in later)
 
     def own_commit(self, commit: Exchange) -> Exchange | None:
         """The EndTxn that committed the transaction of a TxnOffsetCommit."""
@@ -407,9 +411,9 @@ class Causes:
         return f"they were not written ({_place(steps[-1])}{refused}), and it was committed all the same"
 
     def _refused_offsets(self, sent: Produced, end: Exchange) -> str:
-        """Which offsets of the transaction of a batch were refused, to append; empty where none were."""
-        steps = [e for e in self._offset_steps(sent, end) if e["api"] == "TxnOffsetCommit" and e["errors"]]
-        if not steps:
+        """That the last offsets of the transaction of a batch were refused, to append; empty where they were not."""
+        steps = [e for e in self._offset_steps(sent, end) if e["api"] == "TxnOffsetCommit"]
+        if not steps or not steps[-1]["errors"]:
             return ""
         old = ": the group metadata is that of before a rebalance" if _code(steps[-1]) in _OLD_MEMBER else ""
         return f" after its offsets were refused (exchange {steps[-1]['number']}: {_code(steps[-1])}){old}"

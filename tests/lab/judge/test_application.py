@@ -236,6 +236,15 @@ def test_offsets_that_a_late_commit_took_along(kept: bool) -> None:
     assert (said == late) == kept
 
 
+def test_offsets_whose_own_commit_was_applied_and_answered_with_an_error_were_not_taken_along() -> None:
+    story = Story()
+    story.kept = {(1, "g", "in", 0, 1)}
+    commit = story.offsets(1, 0)
+    story.end(0, "NOT_COORDINATOR (16)", fault=1)
+    assert [row.offset for row in story.wire.offsets()] == [1]
+    assert cause(story, "lineage-lost", row("in", 0), commit=commit).endswith("before anything was written for it")
+
+
 def test_offsets_of_an_aborted_transaction_that_a_later_one_committed() -> None:
     story = Story()
     story.kept = {(1, "g", "in", 0, 1)}
@@ -325,6 +334,17 @@ def test_an_abort_after_refused_offsets(code: str, old: bool) -> None:
         f"the transaction that wrote it was aborted (exchange 5) after its offsets were refused (exchange 4: {code})"
         f"{': the group metadata is that of before a rebalance' if old else ''}, and the command ended without another "
         "try"
+    )
+
+
+def test_an_abort_after_offsets_that_were_taken_at_the_second_try() -> None:
+    story = Story()
+    story.produce("v", 0)
+    story.offsets(1, 0)["errors"] = ["NOT_COORDINATOR (16)"]
+    story.offsets(1, 0)
+    story.end(0, committed=False)
+    assert cause(story, "lineage-lost", row("in", 0), commit=story.exchanges[0]) == (
+        "the transaction that wrote it was aborted (exchange 4), and the command ended without another try"
     )
 
 
