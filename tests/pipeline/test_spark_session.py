@@ -24,7 +24,8 @@ import sys
 from minibroker_pipeline.session import open_session
 spark, _ = open_session("local[1]")
 spark.range(10).count()
-assert spark._jvm.System.getProperty("of.a.file") == "kept"
+options = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'of.a.file')")
+assert options.first()[0] == "kept"
 print("counted", flush=True)
 sys.stdin.readline()
 """

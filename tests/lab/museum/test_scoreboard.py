@@ -302,6 +302,9 @@ def test_a_long_error_is_cut_between_words_and_keeps_its_kind() -> None:
     assert late.startswith("… a.b.FencedException: too late word0")
     assert late.endswith(" …")
     assert len(late) <= 200
+    whole = feed.error_line(f"a.b.FencedException: {'x' * 300} {'y' * 20}")
+    assert whole == f"a.b.FencedException: {'x' * 120}… {'y' * 20}"
+    assert feed.error_line("z" * 300) == f"{'z' * 120}…"
     short = "a.b.FencedException: it has  two blanks"
     assert feed.error_line(short) == "a.b.FencedException: it has two blanks"
 

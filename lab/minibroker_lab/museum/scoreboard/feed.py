@@ -50,6 +50,7 @@ _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
 _WIDTH = 200
 _CUT: Final = " …"
+_LONG: Final = re.compile(r"(\S{120})\S+")
 _ERROR: Final = re.compile(r"\w*(Exception|Error|error|FATAL|fatal|panic)\b")
 _KIND: Final = re.compile(r"\w(Exception|Error)\b")
 
@@ -130,11 +131,11 @@ class Feed(TransactionalClient):
 
 
 def error_line(text: str) -> str:
-    """The last line of a program's output that names an error, else its last one; a long one is cut between words and
-    keeps the kind of the error."""
+    """The last line of a program's output that names an error, else its last one; a long one is cut between words, and
+    in those that are long themselves, and keeps the kind of the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _ERROR.search(line) and not line.startswith("at ")]
-    line = (named or lines or ["nothing was printed"])[-1]
+    line = _LONG.sub(r"\1…", (named or lines or ["nothing was printed"])[-1])
     short = textwrap.shorten(line, _WIDTH, placeholder=_CUT)
     kinds = [word for word in line.split() if _KIND.search(word)]
     if not kinds or kinds[-1] in short:
