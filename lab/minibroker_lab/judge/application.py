@@ -224,7 +224,7 @@ def repeated_offsets(wire: Wire) -> Iterator[Finding]:
         if row.exchange["api"] != "TxnOffsetCommit":
             continue
         end = wire.end(producer(row.exchange), row.exchange["number"])
-        if id(end) not in wrote:
+        if end is None or id(end) not in wrote:
             continue
         by_end = committed[row[1:]]
         if by_end and id(end) not in by_end:

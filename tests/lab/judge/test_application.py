@@ -236,6 +236,16 @@ def test_offsets_that_a_late_commit_took_along(kept: bool) -> None:
     assert (said == late) == kept
 
 
+def test_offsets_that_were_taken_along_without_their_records_are_no_first_time() -> None:
+    story = taken_along()
+    again = story.produce("v", 0)
+    story.produced[-1] = again._replace(batch=(2, *again.batch[1:]))
+    story.offsets(1, 0, producer_id=2)
+    story.end(0)["request"]["producer_id"] = 2
+    assert len(list(story.wire.offsets())) == 2
+    assert list(repeated_offsets(story.wire)) == []
+
+
 def test_offsets_whose_own_commit_was_applied_and_answered_with_an_error_were_not_taken_along() -> None:
     story = Story()
     story.kept = {(1, "g", "in", 0, 1)}
