@@ -56,7 +56,8 @@ def append_marker(
     info = partition.append(
         batch,
         origin=Origin.COORDINATOR,
-        required_acks=-1,
+        # Kafka's CoordinatorPartitionWriter writes the group coordinator's partitions, markers too, with acks=1.
+        required_acks=1 if topic == CONSUMER_OFFSETS_TOPIC else -1,
         now_ms=now_ms,
         transaction_version=marker.transaction_version,
     )

@@ -9,6 +9,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.requests.tapped_request import TappedRequest
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages import (
@@ -20,6 +21,7 @@ from minibroker_protocol.messages import (
     DescribeProducersResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    WriteTxnMarkersRequest,
 )
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
@@ -369,3 +371,27 @@ def test_a_follower_whose_first_fetch_came_before_the_word_that_it_is_back(
         told(image, changed)
     brokers.settle(50)
     assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("topic", "written"), [("t", 0), (CONSUMER_OFFSETS_TOPIC, 1)])
+def test_below_min_insync_a_marker_of_offsets_is_written_and_waits(topic: str, written: int) -> None:
+    """As offsets are, with acks=1 (Kafka's CoordinatorPartitionWriter); other partitions refuse theirs."""
+    brokers = ManyBrokers(2)
+    brokers.create(topic, [[1, 2]], {"min.insync.replicas": "2"})
+    brokers.coordinator("g", key_type=0)
+    brokers.cluster.kill_broker(2)
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_result=True,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        coordinator_epoch=0,
+    )
+    answer = brokers.send(1, WriteTxnMarkersRequest(markers=[marker]), 1)
+    brokers.settle(100)
+    assert (answer.done, brokers.partition(1, topic).log_end_offset) == (not written, written)
+    brokers.cluster.start_broker(2)
+    brokers.settle(2000)
+    code = answer.result().markers[0].topics[0].partitions[0].error_code
+    assert code == (ErrorCode.NONE if written else ErrorCode.NOT_ENOUGH_REPLICAS)
+    brokers.stop()
