@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,7 +49,9 @@ def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS, versio
         return libs
     mvn = tool("mvn")
     libs.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=libs.parent) as place:
+    with _alone(), tempfile.TemporaryDirectory(prefix=".new-", dir=libs.parent) as place:
+        if _complete(libs, listed):  # by the process that was alone before
+            return libs
         new = Path(place, "libs")
         argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={new}"]
         argv += [f"-Dkafka.version={version}"] if version else []
@@ -60,11 +62,24 @@ def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS, versio
         if done.returncode:
             raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
         (new / _STAMP).write_text(listed)
-        if not _complete(libs, listed):  # another process may have been quicker
-            shutil.rmtree(libs, ignore_errors=True)
-            with suppress(OSError):  # quicker by less
-                new.rename(libs)
+        try:
+            if libs.exists():
+                shutil.rmtree(libs)
+            new.rename(libs)
+        except OSError as error:
+            raise Unavailable(f"{what} cannot be put in the place of older ones: {error}") from None
     return libs
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One of all processes at a time: Maven does not lock its repository against others."""
+    with open(__file__, "rb") as lock:
+        with suppress(ImportError):
+            import fcntl  # not on Windows
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _complete(libs: Path, listed: str) -> bool:
