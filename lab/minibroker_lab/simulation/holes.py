@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.hashing import partition_for
-from minibroker.rules.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Finding
+from minibroker.rules.rows import CONSUMER_OFFSETS, Finding
 from minibroker_lab.simulation.evidence import Fact, Identity, TopicPartition
 from minibroker_lab.simulation.history import Record
 from minibroker_lab.simulation.odd_clients import CARELESS
@@ -285,16 +284,11 @@ def _in_places(finding: Finding, world: World, places: Set[TopicPartition]) -> b
         return any((record.topic, record.partition) in places for record in _copies_of(finding, world))
     if finding.rule == "offset-outcome" and any(f"{topic}-{index}" in finding.message for topic, index in places):
         return True
-    if finding.rule in _OF_MARKERS and _place_of_state(finding, world) in places:
+    if finding.rule in _OF_MARKERS and world.plan.state_log(finding.transactional_id or "") in places:
         return True  # what the coordinator had decided is not in its log any more
     if finding.rule in _OF_MARKERS or finding.rule in _READ or finding.rule in ("offset-back", "no-progress"):
         return (finding.log.topic, finding.log.partition) in places
     return False
-
-
-def _place_of_state(finding: Finding, world: World) -> TopicPartition:
-    """Where the state of the finding's transactional id is kept."""
-    return TRANSACTION_STATE, partition_for(finding.transactional_id or "", world.plan.transaction_partitions)
 
 
 def _no_producer_id(finding: Finding, world: World) -> bool:

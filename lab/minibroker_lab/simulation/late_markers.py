@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from minibroker.coordinator_runtime.transaction_markers import Marker
-from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions import records as states
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
-from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_lab.simulation.evidence import Identity, TopicPartition
 from minibroker_lab.simulation.producers import Producer
 from minibroker_protocol.dsl import Request
@@ -91,13 +89,10 @@ class LateMarkers:
     def _transactional_id(self, marker: Marker) -> str | None:
         return next((c.transactional_id for c in self._producers() if c.producer_id == marker.producer_id), None)
 
-    def _state_log(self, transactional_id: str) -> TopicPartition:
-        return TRANSACTION_STATE_TOPIC, partition_for(transactional_id, self._world.plan.transaction_partitions)
-
     def _deposed(self, marker: Marker, transactional_id: str | None) -> bool:
         if transactional_id is None:
             return False
-        state = self._world.cluster.image.partition(*self._state_log(transactional_id))
+        state = self._world.cluster.image.partition(*self._world.plan.state_log(transactional_id))
         return state is not None and marker.coordinator_epoch < state.leader_epoch
 
     def _is_due(self, place: TopicPartition, marker: Marker, transactional_id: str | None) -> bool:
@@ -113,7 +108,7 @@ class LateMarkers:
 
     def _last_state(self, transactional_id: str) -> TransactionMetadata | None:
         """The last state in the coordinator's log, committed or not; None while it has no leader."""
-        place = self._state_log(transactional_id)
+        place = self._world.plan.state_log(transactional_id)
         partition = self._led(self._world.cluster.image.leader_of(*place) or -1, place)
         last = None
         if partition is not None and partition.has_log:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from minibroker.coordinators.hashing import partition_for
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.releases.semantics import PRESETS, Semantics
 
 Ends = Literal["process", "machine"]
@@ -80,6 +82,10 @@ class Plan:
     @property
     def places(self) -> list[tuple[str, int]]:
         return [(f"t{t}", p) for t in range(self.topics) for p in range(self.partitions)]
+
+    def state_log(self, transactional_id: str) -> tuple[str, int]:
+        """Topic and partition that have the state of a transactional id."""
+        return TRANSACTION_STATE_TOPIC, partition_for(transactional_id, self.transaction_partitions)
 
     @property
     def inputs(self) -> list[tuple[str, int]]:

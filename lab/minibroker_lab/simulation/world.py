@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from minibroker.cluster.cluster import Cluster
 from minibroker.config.settings import Settings
-from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions.states import ONGOING
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
@@ -170,14 +169,12 @@ class World:
         return next((c.number for c in others if c.initialising and not c.dead and c.number != last), last)
 
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
-        index = partition_for(transactional_id, self.plan.transaction_partitions)
-        return self.history.evidence.led_since((TRANSACTION_STATE_TOPIC, index), since_ms)
+        return self.history.evidence.led_since(self.plan.state_log(transactional_id), since_ms)
 
     def deposed(self, transactional_id: str, node_id: int) -> bool:
-        index = partition_for(transactional_id, self.plan.transaction_partitions)
         if node_id not in self.behind:
             return False
-        return self.cluster.image.leader_of(TRANSACTION_STATE_TOPIC, index) != node_id
+        return self.cluster.image.leader_of(*self.plan.state_log(transactional_id)) != node_id
 
     @property
     def behind(self) -> list[int]:
@@ -228,9 +225,8 @@ class World:
         broker = self.cluster.brokers.get(node_id) if transactions else None
         for name, producer_id in transactions if broker is not None else ():
             assert broker is not None
-            index = partition_for(name, self.plan.transaction_partitions)
             try:
-                partition = broker.partition(TRANSACTION_STATE_TOPIC, index)
+                partition = broker.partition(*self.plan.state_log(name))
             except ApiError:
                 continue
             if partition.lags_behind_epoch:
