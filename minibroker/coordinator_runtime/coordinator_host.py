@@ -156,8 +156,7 @@ class CoordinatorHost(Generic[S]):
         Raises ApiError: NOT_COORDINATOR when another broker leads it, COORDINATOR_LOAD_IN_PROGRESS while it is read.
         """
         index = partition_for(key, self._partition_count())
-        hosted = self._hosted.get(index)
-        return index, hosted.shard if hosted is not None and not hosted.loading else self.shard(index)
+        return index, self.shard(index)
 
     def shard(self, index: int) -> S:
         """The shard of one partition; raises as `shard_for`."""
