@@ -7,7 +7,6 @@ another run.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import subprocess
@@ -16,12 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from broker import BrokerProcess, start_minibroker
 from durability import read_all
 from free_ports import free_ports
+from resources import Resources
 
 from minibroker.rules.directory import check_directory
 from minibroker_storage.check_finding import ERROR
@@ -35,7 +35,6 @@ RECORDS = 4  # of each transaction in each of its two topics
 PARTITIONS = 2
 SECONDS = 60.0
 HANGING_SECONDS = 12.0
-DELETED = "deleted"
 OPEN_SEGMENTS = 3  # of one log that keeps a megabyte in segments of one
 
 
@@ -250,31 +249,6 @@ class Transactional(Load):
         return self._producer()
 
 
-class Resources(NamedTuple):
-    """Of a process."""
-
-    memory_mb: float
-    files: int
-    threads: int
-    segments: Counter[str]
-    """How many files of records are open, by the log's directory; those that are deleted are under `DELETED`."""
-
-    @classmethod
-    def of(cls, pid: int) -> Resources:
-        text = Path(f"/proc/{pid}/status").read_text()
-        fields = dict(line.split(":", 1) for line in text.splitlines())
-        open_files = []
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                open_files.append(os.readlink(link))
-        segments = Counter(str(Path(file).parent) for file in open_files if file.endswith(".log"))
-        segments[DELETED] = sum(file.endswith(" (deleted)") for file in open_files)
-        return cls(int(fields["VmRSS"].split()[0]) / 1024, len(open_files), int(fields["Threads"]), segments)
-
-    def __str__(self) -> str:
-        return f"{self.memory_mb:.1f} MB, {self.files} files, {self.threads} threads"
-
-
 def kill(broker: BrokerProcess) -> None:
     broker.process.kill()
     broker.process.wait()
@@ -375,8 +349,7 @@ def test_a_long_load_leaves_nothing_behind(tmp_path: Path) -> None:
         assert late.memory_mb < 1.2 * warm.memory_mb + 20
         assert after.threads <= warm.threads + 10  # pools that grow when they are needed
         # Not "as many as after a tenth of the time": topics that grow slowly have one segment then, and two at the end.
-        assert not after.segments[DELETED]
-        assert max(after.segments.values()) <= OPEN_SEGMENTS, after.segments
+        assert after.leaks(OPEN_SEGMENTS) == []
         assert broker.stop() == 0
     finally:
         if broker.process.poll() is None:
