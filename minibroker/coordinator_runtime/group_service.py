@@ -65,6 +65,13 @@ class ShardTimers:
 
         self._armed[key] = _Armed(self._timers.call_later(delay_ms, fire), delay_ms, fire)
 
+    def schedule_if_absent(
+        self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]
+    ) -> None:
+        """As `schedule`, but a wait under way stays as it is."""
+        if key not in self._armed:
+            self.schedule(key, delay_ms, operation)
+
     def cancel(self, key: TimerKey) -> None:
         armed = self._armed.pop(key, None)
         if armed is not None:

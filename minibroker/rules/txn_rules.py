@@ -592,7 +592,7 @@ class _TxnJudge:
         if fact is None or not self._moments.decided_before(txn, fact, state.update_timestamp):
             return
         own = txn.marker_epoch > txn.producer_epoch or txn.start_timestamp >= state.start_timestamp
-        since = 0 < state.start_timestamp <= txn.end_timestamp
+        since = 0 <= state.start_timestamp <= txn.end_timestamp
         if (
             txn.marker_epoch == state.producer_epoch
             and own

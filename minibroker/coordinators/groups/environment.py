@@ -51,12 +51,16 @@ def with_overrides(config: GroupConfig, overrides: Mapping[str, str]) -> GroupCo
 
 
 class GroupTimers(Protocol):
-    """Waits in real time. One timer a key: scheduling it again replaces it.
+    """Waits in real time. One timer a key: scheduling it again replaces it, unless it is to be absent.
 
     What the operation returns is made durable like the outcome of a request.
     """
 
     def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None: ...
+
+    def schedule_if_absent(
+        self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]
+    ) -> None: ...
 
     def cancel(self, key: TimerKey) -> None: ...
 

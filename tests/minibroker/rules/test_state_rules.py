@@ -145,6 +145,21 @@ def test_which_markers_took_records_from_the_transaction(change: dict[str, Any],
     assert any("which is not its own" in one.message for one in told) is found
 
 
+@pytest.mark.parametrize(("began_at", "found"), [(0, True), (-1, False)])
+@pytest.mark.parametrize("names", [["PrepareCommit", "CompleteCommit"], ["CompleteCommit"]])
+def test_a_transaction_may_have_begun_at_time_0(names: list[str], began_at: int, found: bool) -> None:
+    """-1 is a time that is not known."""
+    began = {"start_timestamp": began_at, "partitions": (("t", 0),)}
+    states = [state(name, offset=number)._replace(**began) for number, name in enumerate(names)]
+    by_hand = Transaction(DATA, "", 7, 3, 0, 4, 5, 3, ABORT, 0, START, START + 10)
+    last = Transaction(DATA, "", 7, 3, -1, -1, 6, 3, COMMIT, 0, -1, END)
+    facts = [LogFacts(DATA), LogFacts(STATES, cleaned_offset=99)]
+    findings = judge_transactions([by_hand, last], states, facts)
+    assert any("which is not its own" in one.message for one in findings) is found
+    wrong = judge_transactions([by_hand], states[-1:], facts)
+    assert any("the coordinator's last word is" in one.message for one in wrong) is found
+
+
 def test_the_next_transaction_by_a_clock_that_is_behind_took_no_records() -> None:
     """Committed and aborted in turn; the partition's leader dates the second one into the first."""
     states, marks = [state("Empty")], []

@@ -46,7 +46,6 @@ class ClassicMembers:
     def __init__(self, env: Environment, heartbeat: HeartbeatDecisions) -> None:
         self._env = env
         self._heartbeat = heartbeat
-        self._awaited: set[TimerKey] = set()
 
     # -- JoinGroup -------------------------------------------------------------------------------------------------
 
@@ -131,9 +130,9 @@ class ClassicMembers:
         """The member's record is durable."""
         join_key = ("join", joined.group_id, joined.member.member_id)
         sync_key = ("sync", joined.group_id, joined.member.member_id)
-        self._forget(join_key)
+        self._env.timers.cancel(join_key)
         self._heartbeat.watch(joined.group_id, joined.member)
-        self._forget(sync_key)
+        self._env.timers.cancel(sync_key)
         self._expect(sync_key, joined.member.rebalance_timeout_ms)
         joined.answer.resolve(joined.response)
 
@@ -165,7 +164,7 @@ class ClassicMembers:
         if group.target_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer target")
-        self._forget(("sync", group.group_id, member.member_id))
+        self._env.timers.cancel(("sync", group.group_id, member.member_id))
         self._heartbeat.watch(group.group_id, member)
         version = version_of(protocols_of(member)[0][1])
         return m.SyncGroupResponse(
@@ -244,18 +243,5 @@ class ClassicMembers:
 
     def _expect(self, key: TimerKey, delay_ms: int) -> None:
         """Remove the member unless it joins or syncs in time; a wait under way is not made longer."""
-        if key in self._awaited:
-            return
-        self._awaited.add(key)
         # In any epoch: whichever member moves the group on, this one still has to rejoin.
-        over = self._heartbeat.removal_when_over(key, None)
-
-        def fire() -> CoordinatorResult[None]:
-            self._awaited.discard(key)
-            return over()
-
-        self._env.timers.schedule(key, delay_ms, fire)
-
-    def _forget(self, key: TimerKey) -> None:
-        self._awaited.discard(key)
-        self._env.timers.cancel(key)
+        self._env.timers.schedule_if_absent(key, delay_ms, self._heartbeat.removal_when_over(key, None))

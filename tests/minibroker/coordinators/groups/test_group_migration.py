@@ -223,6 +223,32 @@ def test_classic_members_that_do_not_rejoin_in_time_are_removed(client: Mixed) -
     assert set(client.consumer.owners.values()) == {"n"}
 
 
+def test_a_wait_that_ended_while_the_group_was_classic_begins_anew(client: Mixed) -> None:
+    """GroupMetadataManager.scheduleConsumerGroupJoinTimeoutIfAbsent: a timer that found no such group is over."""
+
+    def join(member_id: str = "") -> m.JoinGroupResponse:
+        return client.join(member_id, protocols=says("t"), session_timeout_ms=60_000, rebalance_timeout_ms=20_000)
+
+    classic = join().member_id
+    client.sync(classic, 1, {classic: gives({"t": range(4)})})
+    client.enter("n")
+    assert client.heartbeat(classic, 1) == ErrorCode.REBALANCE_IN_PROGRESS  # 20 s from now on
+    client.beat("n", -1)
+    assert join(classic).generation_id == 3
+    client.sync(classic, 3, {classic: gives({"t": range(4)})})
+    client.advance(20_000)
+    assert client.enter("n").error_code == NONE
+    assert client.heartbeat(classic, 3) == ErrorCode.REBALANCE_IN_PROGRESS
+
+    def lives_on(ms: int) -> bool:
+        client.advance(ms)
+        client.beat("n", client.consumer.members["n"].member_epoch)
+        return client.heartbeat(classic, 3) == ErrorCode.REBALANCE_IN_PROGRESS
+
+    assert [lives_on(9_000), lives_on(9_000), lives_on(1_999), lives_on(1)] == [True, True, True, False]
+    assert list(client.consumer.members) == ["n"]
+
+
 def test_a_classic_member_joins_a_consumer_group(client: Mixed) -> None:
     client.enter("n")
     told = client.join(version=5, protocols=says("t"))
