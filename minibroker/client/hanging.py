@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from minibroker.client.topics import EARLIEST
 from minibroker.client.transactions import NO_OFFSET, Described, ProducerState, TransactionsClient
 from minibroker.coordinators.hashing import partition_for
+from minibroker.rules.decisions import Decision, read_coordinators
 from minibroker.rules.moments import CLOCKS_MS
 from minibroker.rules.rows import ABORT, COMMIT, TRANSACTION_STATE, Log, TxnState
 from minibroker.rules.scan import coordinator_rows
-from minibroker.rules.txn_rules import Decision, read_coordinators
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader
 

@@ -14,23 +14,21 @@ from typing import Any, NamedTuple
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR
+from minibroker.rules.decisions import (
+    Decision,
+    coordinators_whole,
+    in_order,
+    opened_by,
+    read_coordinators,
+    unbroken,
+)
 from minibroker.rules.file_rules import LogRows, is_log_row
 from minibroker.rules.log_rules import LogState, group_rows, judge_log
 from minibroker.rules.moments import APART_MS, CLOCKS_MS, Moments, newest_ms
 from minibroker.rules.offset_rules import GroupPlace, judge_committed_offsets, rewinds
 from minibroker.rules.runs import merge_spans
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import (
-    DEFAULT_TIMEOUT_MS,
-    Decision,
-    coordinators_whole,
-    in_order,
-    judge_transactions,
-    opened_by,
-    read_coordinators,
-    transaction_around,
-    unbroken,
-)
+from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS, judge_transactions, transaction_around
 
 FORGOTTEN_MS = 7 * 86_400_000
 """Kafka forgets an idle transactional id after so long, and an idle producer after a day."""

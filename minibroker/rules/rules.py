@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from minibroker.rules.catalogue import *
+from minibroker.rules.decisions import *
 from minibroker.rules.file_rules import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from minibroker.coordinators.transactions.states import BY_LABEL, EMPTY, EXPIRABLE, is_legal
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding_at
-from minibroker.rules.txn_rules import in_order, refused
+from minibroker.rules.decisions import in_order, refused
 
 
 def judge_states(states: Iterable[r.TxnState]) -> list[r.Finding]:

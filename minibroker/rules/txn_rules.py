@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding, finding_at
-from minibroker.rules.moments import CLOCKS_MS, ONE_MOMENT, Moments
+from minibroker.rules.decisions import (
+    Decision,
+    Held,
+    TxnLogs,
+    began_before,
+    by_hand,
+    decides,
+    is_later,
+    opened_by,
+    read_coordinators,
+)
+from minibroker.rules.moments import CLOCKS_MS, Moments
+from minibroker.rules.pairing import Pairing, after_the_first, marker_written, pair, repaired
 
 DEFAULT_TIMEOUT_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms, for a transaction whose own timeout is not known."""
@@ -22,195 +32,6 @@ GRACE_MS = 300_000
 _TRIED = 100
 """Number of decisions or markers at the end of a log for which we try whether the other log was read before them."""
 _COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
-_PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
-
-
-class Decision(NamedTuple):
-    """What a coordinator decided; its markers have this producer id and epoch.
-
-    complete: all of them were written, as the coordinator noted at `complete_timestamp`, and `settled`: before any
-        partition was read.
-    number: how many there were before it in its epoch (NONE: unknown).
-    data_epoch: the epoch of the transaction's records (NONE: unknown), one lower than the markers' from
-        transaction.version 2 on and after a fence.
-    leader_epoch: the lower one of the leader epochs of `__transaction_state` when the transaction began and was
-        decided.
-    completed: when it was written that all markers are (NONE: unknown).
-    place: partition and offset of its record.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    outcome: str
-    partitions: tuple[tuple[str, int], ...]
-    complete: bool
-    leader_epoch: int
-    start_timestamp: int
-    timestamp: int
-    complete_timestamp: int
-    settled: bool
-    number: int
-    data_epoch: int
-    completed: int
-    place: tuple[int, int] = (r.NONE, r.NONE)
-
-
-class Held(NamedTuple):
-    """A state that a transactional id had until `until_ms` (NONE: it still has it).
-
-    settled: it was written before any partition was read, `passed`: another one after it was too.
-    """
-
-    state: r.TxnState
-    settled: bool
-    until_ms: int
-    passed: bool
-
-    @property
-    def producer_id(self) -> int:
-        return self.state.producer_id
-
-
-class TxnLogs(NamedTuple):
-    """What the transaction logs say: `whole` when nothing of them was compacted or deleted.
-
-    held: the states that each producer id may have had when a partition was read, the newest last.
-    """
-
-    decisions: tuple[Decision, ...]
-    held: Mapping[int, Sequence[Held]]
-    whole: bool
-
-
-class _Pairing(NamedTuple):
-    """Decisions and markers of a place laid beside each other."""
-
-    pairs: list[tuple[Decision, r.Transaction]]
-    missing: list[Decision]
-    extra: list[r.Transaction]
-    other_epoch: list[tuple[Decision, r.Transaction]]
-
-    @property
-    def breaches(self) -> int:
-        wrong = sum(
-            txn.outcome != decision.outcome or txn.coordinator_epoch < decision.leader_epoch
-            for decision, txn in self.pairs
-        )
-        return wrong + len(self.missing) + len(self.extra) + len(self.other_epoch)
-
-
-def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
-    """Whether the transaction log is among these, and has lost no records."""
-    logs = [fact for fact in facts if fact.log.topic == r.TRANSACTION_STATE]
-    return bool(logs) and all(fact.whole for fact in logs)
-
-
-def read_coordinators(states: Iterable[r.TxnState], *, whole: bool, moments: Moments = ONE_MOMENT) -> TxnLogs:
-    """Decisions and states out of the records of `__transaction_state`, of one replica or several."""
-    by_id: dict[str, dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
-    for state in states:
-        by_id[state.transactional_id][state.log.partition, state.offset] = state
-    decisions = []
-    held: dict[int, list[Held]] = defaultdict(list)
-    for history in by_id.values():
-        ordered = in_order(history)
-        counted, before = r.NONE, None
-        for state, following in zip(ordered, [*ordered[1:], None], strict=True):
-            if _begins(before, state):
-                counted = 0
-            of_data, leader_epoch = r.NONE, state.leader_epoch
-            if before is not None and before.state == "Ongoing" and before.producer_id == state.producer_id:
-                of_data = before.producer_epoch
-                # A leader that is elected again uses its previous epoch for a moment.
-                leader_epoch = min(leader_epoch, before.leader_epoch)
-            before = state
-            repeated = following is not None and _same_state(state, following)
-            if state.state in _PREPARED and not repeated and not refused(state, following):
-                decisions.append(
-                    Decision(
-                        state.transactional_id,
-                        state.producer_id,
-                        state.producer_epoch,
-                        _PREPARED[state.state],
-                        state.partitions,
-                        following is not None,  # nothing else follows before all markers are written
-                        leader_epoch,
-                        state.start_timestamp,
-                        state.update_timestamp,
-                        r.NONE if following is None else following.update_timestamp,
-                        following is not None and moments.settled(following),
-                        counted,
-                        of_data,
-                        r.NONE if following is None else following.timestamp,
-                        (state.log.partition, state.offset),
-                    )
-                )
-                counted += counted >= 0
-            if not state.state:
-                continue
-            until, passed = r.NONE, False
-            if following is not None and following.state and following.producer_id == state.producer_id:
-                until, passed = following.update_timestamp, moments.settled(following)
-            if not passed or until >= moments.oldest_ms:
-                held[state.producer_id].append(Held(state, moments.settled(state), until, passed))
-    return TxnLogs(tuple(decisions), held, whole)
-
-
-def unbroken(states: Iterable[r.TxnState], facts: Iterable[r.LogFacts]) -> list[r.TxnState]:
-    """The states of any number of transactional ids without those after which others may be missing.
-
-    Compaction keeps an id's newest record and takes older ones first, so two that follow one another always did, but in
-    a replica that fell behind: it fetches on where the leader's log was compacted since, and keeps its own older
-    records before that hole. Two records of one transaction have nothing between them.
-    """
-    holes = {fact.log: fact.hole_end for fact in facts if fact.hole_end}
-    kept = []
-    of_log: dict[tuple[r.Log, str], dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
-    for state in states:
-        if state.log in holes:
-            of_log[state.log, state.transactional_id][state.log.partition, state.offset] = state
-        else:
-            kept.append(state)
-    for (log, _), history in of_log.items():
-        following: r.TxnState | None = None
-        for state in reversed(in_order(history)):
-            if following is not None and state.offset < holes[log] and not _same_transaction(state, following):
-                break
-            kept.append(state)
-            following = state
-    return kept
-
-
-def _same_transaction(state: r.TxnState, other: r.TxnState) -> bool:
-    return (state.producer_id, state.start_timestamp) == (other.producer_id, other.start_timestamp) and (
-        state.start_timestamp >= 0
-    )
-
-
-def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
-    """The records of one transactional id, by partition and offset, as they were written."""
-    return [history[place] for place in sorted(history)]
-
-
-def refused(state: r.TxnState, following: r.TxnState | None) -> bool:
-    """Whether a decision was appended and refused, as it was not replicated in time: no marker was sent, and the
-    coordinator went on from the open transaction (TransactionStateManager.appendTransactionToLog). Its producer asked
-    again, or it was ended at the next epoch because it timed out or a new instance came. From transaction.version 2 on
-    every end bumps the epoch, so that all of these have the same, and the transaction may go on below it."""
-    if following is None or state.state not in _PREPARED:
-        return False
-    bumps = {"Ongoing": (-1,)} | dict.fromkeys(_PREPARED, (0, 1))
-    return (
-        following.producer_epoch - state.producer_epoch in bumps.get(following.state, ())
-        and following.producer_id == state.producer_id
-        and following.start_timestamp == state.start_timestamp
-    )
-
-
-def _same_state(first: r.TxnState, other: r.TxnState) -> bool:
-    fields = ("producer_id", "producer_epoch", "state", "update_timestamp")
-    return all(getattr(first, field) == getattr(other, field) for field in fields)
 
 
 def judge_transactions(
@@ -330,12 +151,17 @@ class _TxnJudge:
 
     def _best(
         self, decided: list[Decision], marked: list[r.Transaction], fact: r.LogFacts, transactions: list[r.Transaction]
-    ) -> _Pairing:
+    ) -> Pairing:
         """The pairing with the fewest breaches, over what may be missing at the ends."""
-        best, least = _Pairing([], [], [], []), -1
+        best, least = Pairing([], [], [], []), -1
         for later_decisions, later_markers, read_later in self._ends(decided, marked, fact):
-            known, written = decided[: len(decided) - later_decisions], marked[: len(marked) - later_markers]
-            pairs = self._pair(known, written, fact.whole, compacted=fact.cleaned_offset > 0)
+            pairs = pair(
+                decided[: len(decided) - later_decisions],
+                marked[: len(marked) - later_markers],
+                known=self._known.whole,
+                whole=fact.whole,
+                compacted=fact.cleaned_offset > 0,
+            )
             pairing = self._lawful(pairs, fact, transactions, read_later=read_later)
             if least < 0 or pairing.breaches < least:
                 best, least = pairing, pairing.breaches
@@ -350,7 +176,7 @@ class _TxnJudge:
                 decision.complete_timestamp, log.topic
             ):
                 return number
-            if opened_by(decision, transactions) or _began_before(decision, transactions):
+            if opened_by(decision, transactions) or began_before(decision, transactions):
                 return number
         return len(decided)
 
@@ -408,7 +234,7 @@ class _TxnJudge:
         later = 0
         while later < len(decided) and not self._due(decided[-later - 1], fact):
             later += 1
-        while later and _written(decided[-later], marked):
+        while later and marker_written(decided[-later], marked):
             later -= 1
         likely = sum(
             last is None or decision.timestamp > last.end_timestamp for decision in decided[len(decided) - later :]
@@ -418,7 +244,7 @@ class _TxnJudge:
         known = self._last_known(marked)
         for number in range(1, min(len(marked), _TRIED) + 1):
             txn = marked[-number]
-            if self._moments.decided_before(txn, fact, known) or any(_decides(decision, txn) for decision in decided):
+            if self._moments.decided_before(txn, fact, known) or any(decides(decision, txn) for decision in decided):
                 break
             yield 0, number, True
 
@@ -437,83 +263,15 @@ class _TxnJudge:
             )
         return r.NONE
 
-    def _pair(
-        self, decided: Sequence[Decision], marked: Sequence[r.Transaction], whole: bool, *, compacted: bool = False
-    ) -> _Pairing:
-        """Decisions and markers beside each other, epoch by epoch."""
-        pairing = _Pairing([], [], [], [])
-        for epoch in sorted({d.producer_epoch for d in decided} | {t.marker_epoch for t in marked}):
-            wanted = [d for d in decided if d.producer_epoch == epoch]
-            of_epoch = [t for t in marked if t.marker_epoch == epoch]
-            if not whole:
-                of_epoch = _fitting(wanted, of_epoch)
-            again, stray = _sent_again(of_epoch), _of_nothing(wanted, of_epoch)
-            fitting = [txn for txn in of_epoch if txn not in stray]
-            once = [txn for txn in fitting if txn not in again]
-            by_time = [
-                (pairs, whole or len(pairs) < len(markers))
-                for markers in ([fitting, once] if again else [fitting])
-                if (pairs := _by_time(wanted, markers, known=self._known.whole)) is not None
-            ]
-            if compacted and any(pairs for pairs, _ in by_time):
-                pairing.pairs.extend(next(pairs for pairs, _ in by_time if pairs))
-                pairing.extra.extend(stray)
-                continue
-            best = self._align(wanted, of_epoch, whole)
-            pairings = [best]
-            if best.breaches and of_epoch:
-                for pairs, from_start in by_time:
-                    pairings.append(_Pairing(pairs, _unpaired(wanted, pairs, from_start=from_start), stray, []))
-            best = min(
-                pairings,
-                key=lambda tried: (tried.breaches, _wrong(tried.pairs, again), _misplaced(tried.pairs, wanted)),
-            )
-            pairing.pairs.extend(best.pairs)
-            pairing.missing.extend(best.missing)
-            pairing.extra.extend(best.extra)
-        missing, extra = pairing.missing, pairing.extra
-        while missing and extra and missing[0].outcome == extra[0].outcome:
-            pairing.other_epoch.append((missing.pop(0), extra.pop(0)))
-        return pairing
-
-    def _align(self, wanted: list[Decision], marked: list[r.Transaction], whole: bool) -> _Pairing:
-        """Pairs decisions and markers of one epoch in order, and adds what is left of each.
-
-        What was deleted or compacted is missing at the beginning. A marker may be written twice (KAFKA-19999).
-        """
-        pairs, missing = [], []
-        if not whole and len(wanted) > len(marked):
-            newest = [d for d in wanted[-1:] if not marked]
-            wanted = newest or wanted[len(wanted) - len(marked) :]
-        if not self._known.whole and len(marked) > len(wanted):
-            marked = _newest(wanted, marked)
-        rest = list(marked)
-        for number, decision in enumerate(wanted):
-            if not rest:
-                missing = wanted[number:]
-                break
-            txn = rest.pop(0)
-            pairs.append((decision, txn))
-            following = wanted[number + 1 :]
-            while rest and len(rest) > len(following) and _repeats(rest[0], txn):
-                if (
-                    following
-                    and following[0].outcome == rest[0].outcome
-                    and following[0].timestamp <= rest[0].end_timestamp
-                ):
-                    break  # written after the next decision, so it may well be that one's
-                rest.pop(0)
-        return _Pairing(pairs, missing, rest, [])
-
     def _lawful(
-        self, pairing: _Pairing, fact: r.LogFacts, transactions: list[r.Transaction], *, read_later: bool
-    ) -> _Pairing:
+        self, pairing: Pairing, fact: r.LogFacts, transactions: list[r.Transaction], *, read_later: bool
+    ) -> Pairing:
         """The pairing without decisions and markers that may lawfully have no counterpart.
 
         read_later: the log was read after the coordinator's, so it has the markers of every complete decision, and may
             have others.
         """
-        certain = [] if fact.cleaned_offset else _after_the_first(pairing)
+        certain = [] if fact.cleaned_offset else after_the_first(pairing)
         missing = [
             decision
             for decision in pairing.missing
@@ -522,22 +280,22 @@ class _TxnJudge:
                 fact.whole
                 or decision in certain
                 or opened_by(decision, transactions)
-                or _by_hand(decision, transactions)
+                or by_hand(decision, transactions)
             )
         ]
         extra = pairing.extra if self._known.whole else []
         if read_later:
             known = self._last_known(extra)
             extra = [txn for txn in extra if self._moments.decided_before(txn, fact, known)]
-        return _repaired(pairing._replace(missing=missing, extra=extra), transactions)
+        return repaired(pairing._replace(missing=missing, extra=extra), transactions)
 
-    def _tell(self, pairing: _Pairing, fact: r.LogFacts, transactions: list[r.Transaction]) -> bool:
+    def _tell(self, pairing: Pairing, fact: r.LogFacts, transactions: list[r.Transaction]) -> bool:
         """Reports what a pairing shows; True when a transaction is torn."""
         torn = bool(pairing.missing)
         for decision, txn in pairing.pairs:
-            if txn.outcome == decision.outcome and _is_later(decision, txn):
+            if txn.outcome == decision.outcome and is_later(decision, txn):
                 continue  # an administrator carried the decision out, with the epochs that the tool knew
-            if (decision.outcome, txn.outcome) == (r.COMMIT, r.ABORT) and _is_later(decision, txn):
+            if (decision.outcome, txn.outcome) == (r.COMMIT, r.ABORT) and is_later(decision, txn):
                 torn = True
                 self._discard(decision, txn)
             elif txn.outcome != decision.outcome:
@@ -747,37 +505,6 @@ class _TxnJudge:
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
 
 
-def _begins(before: r.TxnState | None, state: r.TxnState) -> bool:
-    """Whether an epoch begins with this record: none of its decisions is unknown."""
-    if before is None or before.producer_id != state.producer_id:
-        return state.state == "Empty"
-    return state.producer_epoch > before.producer_epoch
-
-
-def _written(decision: Decision, marked: Sequence[r.Transaction]) -> bool:
-    """Whether a marker of the decision, or of a later one, is among these."""
-    last = marked[-1] if marked else None
-    if last is None or last.marker_epoch < decision.producer_epoch:
-        return False
-    if last.marker_epoch > decision.producer_epoch or last.end_timestamp > decision.timestamp + CLOCKS_MS:
-        return True
-    return (
-        0
-        <= decision.number
-        < sum(
-            txn.marker_epoch == decision.producer_epoch and not (number and _repeats(txn, marked[number - 1]))
-            for number, txn in enumerate(marked)
-        )
-    )
-
-
-def _decides(decision: Decision, txn: r.Transaction) -> bool:
-    """Whether the marker is the decision's, or that of an earlier one."""
-    if txn.marker_epoch != decision.producer_epoch:
-        return txn.marker_epoch < decision.producer_epoch
-    return txn.producer_epoch < txn.marker_epoch
-
-
 def _owns(state: r.TxnState, txn: r.Transaction) -> bool:
     """Whether a coordinator in this state still has to end the transaction, or has its id in the same one."""
     return state.state.startswith("Prepare") or (
@@ -785,186 +512,8 @@ def _owns(state: r.TxnState, txn: r.Transaction) -> bool:
     )
 
 
-def opened_by(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
-    """The open transactions that the decision may be about."""
-
-    def ended(txn: r.Transaction) -> bool:
-        if decision.data_epoch != r.NONE:
-            return txn.producer_epoch == decision.data_epoch and txn.start_timestamp <= decision.timestamp
-        if txn.producer_epoch == decision.producer_epoch:
-            return decision.number != 0 and txn.start_timestamp <= decision.timestamp
-        return txn.producer_epoch == decision.producer_epoch - 1
-
-    return [txn for txn in transactions if not txn.outcome and ended(txn)]
-
-
-def _began_before(decision: Decision, transactions: Iterable[r.Transaction]) -> bool:
-    """Whether records of the decision's transaction are there, under whatever marker."""
-    return decision.data_epoch != r.NONE and any(
-        txn.first_offset >= 0
-        and txn.producer_epoch == decision.data_epoch
-        and txn.start_timestamp <= decision.timestamp
-        for txn in transactions
-    )
-
-
-def _is_later(decision: Decision, txn: r.Transaction) -> bool:
-    """Whether the marker was written after the coordinator called the transaction complete: so it is not its own."""
-    return txn.first_offset >= 0 and txn.end_timestamp > decision.completed >= 0
-
-
-def _by_hand(decision: Decision, transactions: Iterable[r.Transaction]) -> list[r.Transaction]:
-    """The transactions that the decision may be about, ended by a marker with their own epoch where the decision's is
-    higher (Admin.abortTransaction knows no other)."""
-    return [
-        txn
-        for txn in transactions
-        if txn.marker_offset >= 0
-        and txn.producer_epoch == txn.marker_epoch == decision.data_epoch < decision.producer_epoch
-        and _is_later(decision, txn)
-    ]
-
-
-def _repaired(pairing: _Pairing, transactions: list[r.Transaction]) -> _Pairing:
-    """The pairing where decisions without a marker have the one that was written by hand."""
-    pairs, missing, extra = [*pairing.pairs], [], [*pairing.extra]
-    for decision in pairing.missing:
-        by_hand = _by_hand(decision, transactions)
-        if not by_hand:
-            missing.append(decision)
-            continue
-        pairs.append((decision, by_hand[0]))
-        extra = [txn for txn in extra if txn != by_hand[0]]
-    others = [(decision, txn) for decision, txn in pairing.other_epoch if not _by_hand(decision, [txn])]
-    return _Pairing(pairs, missing, extra, others)
-
-
 def _end(txn: r.Transaction) -> int:
     return txn.marker_offset if txn.marker_offset >= 0 else 1 << 62
-
-
-def _repeats(later: r.Transaction, txn: r.Transaction) -> bool:
-    return later.first_offset < 0 and later.outcome == txn.outcome
-
-
-def _sent_again(marked: Sequence[r.Transaction]) -> set[r.Transaction]:
-    """Markers without records that a later coordinator sent for the decision of the marker before (KAFKA-19999)."""
-    return {
-        txn
-        for before, txn in pairwise(marked)
-        if _repeats(txn, before) and txn.coordinator_epoch > before.coordinator_epoch
-    }
-
-
-def _of_nothing(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
-    """Markers of a coordinator that was deposed, and whose decision its successor has not got: none fits their time."""
-    following = [*wanted[1:], None]
-    return [
-        txn
-        for txn, later in pairwise(marked)
-        if txn.coordinator_epoch < later.coordinator_epoch
-        and not any(
-            _may_be_of(txn, decision, () if after is None else (after,))
-            for decision, after in zip(wanted, following, strict=True)
-        )
-    ]
-
-
-def _wrong(pairs: Iterable[tuple[Decision, r.Transaction]], among: set[r.Transaction]) -> int:
-    return sum(txn in among and txn.outcome != decision.outcome for decision, txn in pairs)
-
-
-def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
-    """As many of the last markers as there are decisions. An ABORT without a decision, after the marker of a decision,
-    was written by an administrator's command, which ends hanging transactions."""
-    rest, newest = list(marked), []
-    for decision in reversed(wanted):
-        while (
-            len(rest) > 1
-            and (rest[-1].outcome, decision.outcome) == (r.ABORT, r.COMMIT)
-            and rest[-2].outcome == r.COMMIT
-            and rest[-2].end_timestamp >= decision.timestamp
-        ):
-            rest.pop()
-        if rest:
-            newest.append(rest.pop())
-    return newest[::-1]
-
-
-def _by_time(
-    wanted: Sequence[Decision], marked: Sequence[r.Transaction], *, known: bool
-) -> list[tuple[Decision, r.Transaction]] | None:
-    """Each marker beside the newest decision that it may be of, in order; None if one fits none.
-
-    Kafka drops the marker of a partition that has no leader, and the cleaner takes that of a transaction that has no
-    batch left, wherever it lies (CleanedTransactionMetadata): so the decisions beside the markers need not follow one
-    another. Of a marker that is written twice (KAFKA-19999) the first stands. Markers before all decisions are left
-    out unless every decision is `known`.
-    """
-    if not wanted:
-        return None
-    pairs: list[tuple[Decision, r.Transaction]] = []
-    rest = len(wanted)
-    for txn in reversed(marked):
-        number = rest - 1
-        while number >= 0 and not _may_be_of(txn, wanted[number], wanted[number + 1 : number + 2]):
-            number -= 1
-        if number < 0 and pairs and _repeats(pairs[-1][1], txn) and _may_be_of(txn, pairs[-1][0], ()):
-            pairs[-1] = pairs[-1][0], txn
-            continue
-        if number < 0:
-            if known or txn.end_timestamp > wanted[0].timestamp + CLOCKS_MS:
-                return None
-            break
-        pairs.append((wanted[number], txn))
-        rest = number
-    return pairs[::-1]
-
-
-def _unpaired(
-    wanted: Sequence[Decision], pairs: Sequence[tuple[Decision, r.Transaction]], *, from_start: bool
-) -> list[Decision]:
-    """The decisions without a marker; those before the first marker only where the log goes back as far."""
-    paired = {id(decision) for decision, _ in pairs}
-    first = 0 if from_start else next(number for number, decision in enumerate(wanted) if id(decision) in paired)
-    return [decision for decision in wanted[first:] if id(decision) not in paired]
-
-
-def _after_the_first(pairing: _Pairing) -> list[Decision]:
-    """Decisions without a marker that came after one whose marker is there, so retention did not take theirs."""
-    first = min(
-        (decision.timestamp for decision, txn in pairing.pairs if txn.end_timestamp >= decision.timestamp), default=None
-    )
-    return [decision for decision in pairing.missing if first is not None and first < decision.timestamp]
-
-
-def _misplaced(pairs: Iterable[tuple[Decision, r.Transaction]], wanted: Sequence[Decision]) -> int:
-    """How many markers were, by their clock, written before their decision or after the following one."""
-    until = {id(decision): following.timestamp for decision, following in pairwise(wanted)}
-    return sum(
-        not decision.timestamp <= txn.end_timestamp <= until.get(id(decision), r.EVERYTHING) for decision, txn in pairs
-    )
-
-
-def _may_be_of(txn: r.Transaction, decision: Decision, following: Sequence[Decision]) -> bool:
-    """Whether the marker was written after the decision, and before the following one, which waits for it."""
-    if txn.outcome != decision.outcome or decision.timestamp > txn.end_timestamp + CLOCKS_MS:
-        return False
-    return all(txn.end_timestamp <= decision.timestamp + CLOCKS_MS for decision in following)
-
-
-def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.Transaction]:
-    """The markers without those that may repeat the one before, where only so they are what was decided last: how many
-    there were before the log's first is not known."""
-    once = [txn for number, txn in enumerate(marked) if not (number and _repeats(txn, marked[number - 1]))]
-
-    def fits(markers: Sequence[r.Transaction]) -> bool:
-        count = min(len(wanted), len(markers))
-        return [d.outcome for d in wanted[len(wanted) - count :]] == [
-            t.outcome for t in markers[len(markers) - count :]
-        ]
-
-    return once if not fits(marked) and fits(once) else marked
 
 
 def transaction_around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:

@@ -14,21 +14,14 @@ from heapq import nsmallest
 from typing import Any, NamedTuple, TypeAlias
 
 from minibroker.rules import rows as r
+from minibroker.rules.decisions import Decision, Held, TxnLogs, coordinators_whole, read_coordinators, unbroken
 from minibroker.rules.file_rules import is_log_row
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
 from minibroker.rules.moments import APART_MS, ONE_MOMENT, Moments
 from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
 from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import (
-    Decision,
-    Held,
-    TxnLogs,
-    coordinators_whole,
-    judge_transactions,
-    read_coordinators,
-    unbroken,
-)
+from minibroker.rules.txn_rules import judge_transactions
 from minibroker_pipeline.chunks import (
     Chunk,
     Extents,

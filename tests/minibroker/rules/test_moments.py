@@ -12,6 +12,7 @@ import pytest
 from sampling import thinned
 
 from minibroker.rules.catalogue import ERROR, NOTICE
+from minibroker.rules.decisions import coordinators_whole
 from minibroker.rules.file_rules import LogRows
 from minibroker.rules.live import LiveJudge
 from minibroker.rules.log_rules import LogVerdict, judge_log
@@ -31,7 +32,7 @@ from minibroker.rules.rows import (
 )
 from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import coordinators_whole, judge_transactions
+from minibroker.rules.txn_rules import judge_transactions
 
 STATES = Log("", "__transaction_state", 1)
 DATA = Log("", "t", 0)

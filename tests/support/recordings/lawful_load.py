@@ -56,9 +56,9 @@ from real_kafka import RealKafka
 from write_healthy import Wire
 
 from minibroker.cli import main as minibroker
+from minibroker.rules.decisions import Decision, read_coordinators
 from minibroker.rules.rows import TRANSACTION_STATE, Log, LogFacts, Marker, Run, TxnState
 from minibroker.rules.scan import HEADERS, RECORDS, Row, scan_file
-from minibroker.rules.txn_rules import Decision, read_coordinators
 from minibroker_protocol import messages as m
 from minibroker_protocol.records import iter_batches
 from minibroker_storage.check_finding import TIME_INDEX
