@@ -11,7 +11,8 @@ from minibroker_lab.judge.scripts import Step
 
 class Wait:
     """It ends once enough requests succeeded, as the step says. Those that only fail would keep the request for ever,
-    and be held against the client: where one is refused, the wait ends `patience` seconds later all the same.
+    and be held against the client: where one is refused or gets no answer, the wait ends `patience` seconds later all
+    the same.
 
     earlier: the exchanges before the request was held.
     """
@@ -24,15 +25,19 @@ class Wait:
 
     def is_over(self, exchanges: Sequence[Exchange]) -> bool:
         """exchanges: all until now."""
-        if self._deadline is None and any(_is_refused(exchange, self._api) for exchange in exchanges[self._seen :]):
+        if self._deadline is None and any(_failed(exchange, self._api) for exchange in exchanges[self._seen :]):
             self._deadline = time.monotonic() + self._patience
         is_late = self._deadline is not None and time.monotonic() >= self._deadline
         return is_late or _succeeded(exchanges, self._api) >= self._wanted
 
 
 def _succeeded(exchanges: Sequence[Exchange], api: str) -> int:
-    return sum(exchange["api"] == api and not exchange["errors"] for exchange in exchanges)
+    return sum(exchange["api"] == api and _is_success(exchange) for exchange in exchanges)
 
 
-def _is_refused(exchange: Exchange, api: str) -> bool:
-    return exchange["api"] == api and bool(exchange["errors"])
+def _failed(exchange: Exchange, api: str) -> bool:
+    return exchange["api"] == api and not _is_success(exchange)
+
+
+def _is_success(exchange: Exchange) -> bool:
+    return exchange["outcome"] == "answered" and not exchange["errors"]

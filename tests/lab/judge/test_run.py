@@ -16,8 +16,9 @@ from minibroker_lab.judge import run
 from minibroker_lab.judge.own_cluster import LeftBehind
 from minibroker_lab.judge.scripts import Script, step
 
-END: dict[str, Any] = {"api": "EndTxn", "request": None, "fault": 1, "errors": []}
+END: dict[str, Any] = {"api": "EndTxn", "request": None, "fault": 1, "errors": [], "outcome": "answered"}
 FETCH, REFUSED = {**END, "api": "Fetch"}, {**END, "errors": ["CONCURRENT_TRANSACTIONS (51)"]}
+CLOSED = {**END, "outcome": "closed: fault: the reply to EndTxn is dropped"}
 
 
 class Held:
@@ -81,6 +82,7 @@ def test_time_that_the_script_has_pass_is_none_of_the_command(
     [
         pytest.param([FETCH] * 9 + [END], True, id="one succeeds"),
         pytest.param([FETCH] * 4 + [REFUSED] * 200, True, id="all are refused"),
+        pytest.param([FETCH] * 4 + [CLOSED] * 200, True, id="all get no answer"),
         pytest.param([REFUSED] + [FETCH] * 200, False, id="one was refused before the hold"),
         pytest.param([FETCH] * 200, False, id="none comes"),
     ],
@@ -96,9 +98,10 @@ def test_a_hold_does_not_wait_for_ever_for_requests_that_only_fail(
     assert (ran.status, child.held) == ((0, False) if ends else (None, True))
 
 
-def test_what_only_fails_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a quarter of the limit from the first refusal on a success ends the hold, and no refusal does."""
-    child: Any = Held([FETCH] + [REFUSED] * 4 + [END])
+@pytest.mark.parametrize("failed", [pytest.param(REFUSED, id="refused"), pytest.param(CLOSED, id="no answer")])
+def test_what_only_fails_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch, failed: dict[str, Any]) -> None:
+    """Within a quarter of the limit from the first failure on a success ends the hold, and no failure does."""
+    child: Any = Held([FETCH] + [failed] * 4 + [END])
     stand_in_for_time_and_command(monkeypatch, child)
     rule = {"api": "EndTxn", "action": "hold", "meanwhile": {"until": "EndTxn", "since_held": True}}
     ran = run.run_command([], Script("s", "", (step(rule),)), cluster=child, history=Path("none"), timeout=1000)
