@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import judge_page
@@ -70,7 +76,7 @@ def test_a_kafka_that_does_not_start_costs_one_cell(
 
     monkeypatch.setattr(judge_page, "loop_of", lambda client, version: nullcontext(["loop"]))
     monkeypatch.setattr(judge_page, "real_kafka", kafka)
-    monkeypatch.setattr(judge_page, "_cells_of", lambda argv, names, kept_at, *options: dict.fromkeys(names, "held"))
+    monkeypatch.setattr(judge_page, "_cells_of", lambda argv, names, where, *options: dict.fromkeys(names, "held"))
     names = ["broker-killed", "calm", "leader-moves", "silent-end-txn"]
     parts = [*measured(columns()[0], Where("upstream"), names, {"leader-moves": "undecided", "late-copies": "held"})]
     assert [len(part) for part in parts] == [4, 5, 6]
@@ -120,7 +126,7 @@ def test_the_page_is_read_and_written_by_one_column_at_a_time(monkeypatch: pytes
     monkeypatch.setattr(judge_page, "PAGE", Page())
     monkeypatch.setattr(judge_page, "measured", measured)
     monkeypatch.setattr(judge_page, "_tools", str)
-    monkeypatch.setattr(judge_page, "threading", SimpleNamespace(Lock=lambda: lock))
+    monkeypatch.setattr(judge_page, "threading", SimpleNamespace(Lock=lambda: lock, Event=threading.Event))
     monkeypatch.setattr(judge_page, "ThreadPoolExecutor", lambda workers: nullcontext(SimpleNamespace(map=map)))
     for name in ("calm", "late-copies"):
         monkeypatch.setattr("sys.argv", ["judge_page", "--place", "kip", "--script", name])
@@ -130,6 +136,49 @@ def test_the_page_is_read_and_written_by_one_column_at_a_time(monkeypatch: pytes
         columns(), ("held", "held")
     )
     assert kept(text, "kafka") == {}
+
+
+PAGE_OF_A_SLEEPER = """
+import runpy, sys
+from contextlib import contextmanager, nullcontext
+import judged_applications, real_kafka
+from minibroker import Minibroker
+
+@contextmanager
+def kafka(properties):
+    with Minibroker() as broker:
+        yield broker.bootstrap_servers
+
+sleeps = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+command = [sys.executable, "-c", sleeps, sys.argv.pop()]
+real_kafka.real_kafka = kafka
+judged_applications.loop_of = lambda client, version: nullcontext(command)
+runpy.run_module("judge_page", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM")
+@pytest.mark.parametrize("place", ["upstream", "kip"])
+def test_a_signal_ends_what_the_page_has_started(tmp_path: Path, place: str) -> None:
+    """The judge, its command and the broker, with their directories."""
+    page = judge_page.PAGE.read_bytes()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(120)
+        words = ["--place", place, "--script", "calm", columns()[0].replace(" ", "=="), str(server.getsockname()[1])]
+        started = subprocess.Popen([sys.executable, "-c", PAGE_OF_A_SLEEPER, *words], env=environment)
+        try:
+            command, _ = server.accept()
+            started.terminate()
+            assert started.wait(60) == 128 + signal.SIGTERM
+        finally:
+            started.kill()
+            started.wait()
+        with command:
+            command.setblocking(False)
+            assert command.recv(1) == b""
+    assert [*tmp_path.iterdir()] == []
+    assert judge_page.PAGE.read_bytes() == page
 
 
 def test_the_cells_of_the_page_of_late_requests() -> None:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -22,6 +23,7 @@ from jvm import JVM_TIER, NEWEST, compile_java, java_command
 from toolchain import TESTS, go_program, last_line, node_program
 
 from minibroker.cli import main
+from minibroker.program import ctrl_c_is_ours
 from minibroker_lab.judge.report import HELD, NOT_APPLICABLE
 from minibroker_lab.museum.clients import program
 
@@ -123,25 +125,57 @@ def judged(argv: Sequence[str], *options: str) -> list[dict[str, Any]]:
         return _rows(Path(place))
 
 
-def judged_apart(argv: Sequence[str], *options: str, kept: Path | None = None) -> list[dict[str, Any]]:
+_NEVER = threading.Event()
+
+
+def judged_apart(
+    argv: Sequence[str], *options: str, kept: Path | None = None, ending: threading.Event = _NEVER
+) -> list[dict[str, Any]]:
     """The same from a process of its own. Raises NoReport.
 
     kept: gets the trace, the report, and the output of the command of each run that is not held.
+    ending: once it is set, the judge is ended, with its command and its broker.
     """
     with tempfile.TemporaryDirectory() as place:
         words = ["judge", *options, *_report_into(place), "--traces", place, "--", *argv]
         program = [sys.executable, "-m", "minibroker", *words]
-        done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        status, printed = _ended(program, ending)
         if not Path(place, _REPORT).exists():
-            raise NoReport(f"the judge ended with {done.returncode}: {last_line(done.stderr)}")
+            raise NoReport(f"the judge ended with {status}: {last_line(printed)}")
         rows = _rows(Path(place))
         for row in rows:
             if kept is not None and row["verdict"] not in (HELD, NOT_APPLICABLE):
                 kept.mkdir(parents=True, exist_ok=True)
                 shutil.copy(Path(place, f"{row['script']}.jsonl"), kept)
-                said = json.dumps({**row, "printed": done.stderr}, indent=1)
+                said = json.dumps({**row, "printed": printed}, indent=1)
                 (kept / f"{row['script']}.json").write_text(said, encoding="utf-8")
     return rows
+
+
+_LOOK_SECONDS = 0.2
+
+
+def _ended(program: Sequence[str], ending: threading.Event) -> tuple[int, str]:
+    """The exit status, and what was printed to stderr. A second signal would end a judge before it has cleaned up."""
+    with ctrl_c_is_ours():
+        judge = subprocess.Popen(
+            program,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    with judge:
+        signalled = False
+        while True:
+            try:
+                printed = judge.communicate(timeout=_LOOK_SECONDS)[1]
+                return judge.returncode, printed
+            except subprocess.TimeoutExpired:
+                if ending.is_set() and not signalled:
+                    judge.terminate()
+                    signalled = True
 
 
 def _report_into(place: str) -> list[str]:

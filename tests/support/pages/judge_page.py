@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 import threading
@@ -61,10 +62,11 @@ def columns() -> list[str]:
 
 
 class Where(NamedTuple):
-    """place: one of `PLACES`. kept: a folder for what was not held, or None."""
+    """place: one of `PLACES`. kept: a folder for what was not held, or None. ending: set when nothing more is run."""
 
     place: str
     kept: Path | None = None
+    ending: threading.Event = threading.Event()
 
 
 def measured(column: str, where: Where, names: Sequence[str], before: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -77,37 +79,37 @@ def measured(column: str, where: Where, names: Sequence[str], before: dict[str, 
     days = ", ".join(sorted({*kept.get(MEASURED, today).split(", "), today}))
     cells: dict[str, str] = {}
     with loop_of(client, version) as argv:
-        kept_at = where.kept / f"{where.place}-{client}-{version}" if where.kept else None
+        if where.kept:
+            where = where._replace(kept=where.kept / f"{where.place}-{client}-{version}")
         parts = _in_front_of_kafka if where.place == UPSTREAM else _on_our_own
-        for some in parts(argv, names, where.place, kept_at):
+        for some in parts(argv, names, where):
             cells |= some
             yield {**kept, **cells, MEASURED: today if set(cells) == set(bundled()) else days}
 
 
-def _in_front_of_kafka(
-    argv: Sequence[str], names: Sequence[str], _: str, kept_at: Path | None
-) -> Iterator[dict[str, str]]:
+def _in_front_of_kafka(argv: Sequence[str], names: Sequence[str], where: Where) -> Iterator[dict[str, str]]:
     """Cell after cell; one without a Kafka or a report has none, and says why."""
     for name in names:
+        if where.ending.is_set():
+            return
         if misfit(load(name), SECONDS):
             yield {name: NOT_APPLICABLE}
             continue
         try:
             with real_kafka(_SMALL) as servers:
-                yield _cells_of(argv, [name], kept_at, "--upstream", servers)
+                yield _cells_of(argv, [name], where, "--upstream", servers)
         except (NotStarted, NoReport) as error:
             print(f"{name}: {NOT_RUN}: {error}", file=sys.stderr)
 
 
-def _on_our_own(
-    argv: Sequence[str], names: Sequence[str], semantics: str, kept_at: Path | None
-) -> Iterator[dict[str, str]]:
-    yield _cells_of(argv, names, kept_at, "--semantics", semantics)
+def _on_our_own(argv: Sequence[str], names: Sequence[str], where: Where) -> Iterator[dict[str, str]]:
+    yield _cells_of(argv, names, where, "--semantics", where.place)
 
 
-def _cells_of(argv: Sequence[str], names: Sequence[str], kept_at: Path | None, *options: str) -> dict[str, str]:
+def _cells_of(argv: Sequence[str], names: Sequence[str], where: Where, *options: str) -> dict[str, str]:
     topics = ("--topic", "in:1", "--topic", "out:1", "--lineage", "in=out", "--timeout", f"{SECONDS}")
-    rows = judged_apart(argv, *script_options(names), *topics, *options, kept=kept_at)
+    words = (*script_options(names), *topics, *options)
+    rows = judged_apart(argv, *words, kept=where.kept, ending=where.ending)
     return {row["script"]: _said(row) for row in rows}
 
 
@@ -219,14 +221,15 @@ def main() -> None:
     arguments = parser.parse_args()
     places = arguments.place or list(PLACES)
     names = [column_name.replace("==", " ") for column_name in arguments.column] or columns()
-    writing = threading.Lock()
+    writing, ending = threading.Lock(), threading.Event()
 
     def run(task: tuple[str, str]) -> None:
         place, column = task
         with writing:  # a page that is being written has no cells for a moment
             before = kept(PAGE.read_text(encoding="utf-8"), place).get(column, {})
         try:
-            for cells in measured(column, Where(place, arguments.kept), arguments.script or bundled(), before):
+            where = Where(place, arguments.kept, ending)
+            for cells in measured(column, where, arguments.script or bundled(), before):
                 with writing:
                     text = PAGE.read_text(encoding="utf-8")
                     now = {name: kept(text, name) for name in PLACES}
@@ -236,8 +239,12 @@ def main() -> None:
             print(f"{column}: SKIPPED: {error}", file=sys.stderr)
 
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        list(pool.map(run, [(place, column) for place in places for column in names]))
+        try:
+            list(pool.map(run, [(place, column) for place in places for column in names]))
+        finally:
+            ending.set()  # a signal ends the judges of the columns that are being run, and then their Kafkas
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()
