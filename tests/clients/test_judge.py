@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from judge_page import PAGE, PLACES, columns, kept, table
-from judged_applications import CLIENTS, OLD, command, hold, reads_right, release
-from judged_loops import MISTAKES, find, notice, stay_silent
+from judged_applications import CLIENTS, OLD, command, hold, judged, reads_right, release
+from judged_loops import ARGUMENTS, MISTAKES, find, notice, stay_silent
 
 from minibroker.cli import main
 from minibroker_lab.judge.scripts import bundled, load
@@ -76,6 +76,25 @@ RESTARTED = "offsets_outside"
 )
 def test_a_mistake_in_a_loop_is_found(mistake: str) -> None:
     find([sys.executable, str(LOOP), mistake], mistake)
+
+
+@pytest.mark.parametrize(
+    ("refused", "verdict"), [("", "held"), ("InitProducerId", "undecided")], ids=["goes on", "ends with an error"]
+)
+def test_a_loop_whose_abort_is_refused(tmp_path: Path, refused: str, verdict: str) -> None:
+    """With a new producer; where it gets none, its status says so."""
+    faults = [("Produce", "TOPIC_AUTHORIZATION_FAILED", 2), ("EndTxn", "INVALID_TXN_STATE", 1)]
+    faults += [(refused, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", 3)] if refused else []
+    script = tmp_path / "abort-refused.toml"
+    script.write_text(
+        "".join(
+            f'[[fault]]\napi = "{api}"\naction = {{ name = "error", code = "{code}" }}\nnth = {nth}\n'
+            for api, code, nth in faults
+        )
+    )
+    exact = ("-c", "minibroker.not.yet.answers=false")  # the third producer's request is the third one
+    (report,) = judged([sys.executable, str(LOOP), "right"], "--script", str(script), *exact, *ARGUMENTS)
+    assert (report["verdict"], report["failures"], report["broken"]) == (verdict, len(faults), [])
 
 
 def test_a_listener_that_commits_beside_transactions_is_told() -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -179,12 +180,17 @@ class Loop:
             self.producer = self.new()
             self.consumer.commit(offsets=offsets, asynchronous=False)
             return
-        if cause.txn_requires_abort():
-            self.producer.abort_transaction(WAIT)
-        else:
+        if not cause.txn_requires_abort() or not self.aborts():
             self.producer = self.new()
         if self.mistake != "no_seek":
             self.go_back()
+
+    def aborts(self) -> bool:
+        try:
+            self.producer.abort_transaction(WAIT)
+        except KafkaException:
+            return False
+        return True
 
     def go_back(self) -> None:
         """To what the group has committed: a commit whose outcome nobody told may have succeeded."""
@@ -235,8 +241,7 @@ if __name__ == "__main__":
     loops = [kind(sys.argv[1])]
     if sys.argv[1] in ("one_id_twice", "shared_producer"):  # the first as where the id is made of the host's name
         loops.append(kind(sys.argv[1], "2"))
-    threads = [threading.Thread(target=loop.run) for loop in loops]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(loops)) as threads:
+        runs = [threads.submit(loop.run) for loop in loops]
+    for run in runs:
+        run.result()  # the error that ended it ends the program
