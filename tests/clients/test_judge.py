@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from judge_page import PAGE, PLACES, columns, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, judged, reads_right, release
-from judged_loops import ARGUMENTS, MISTAKES, find, notice, stay_silent
+from judged_loops import ARGUMENTS, MISTAKES, NOTICED, find, notice, stay_silent
 
 from minibroker.cli import main
 from minibroker_lab.judge.scripts import bundled, load
@@ -97,8 +97,9 @@ def test_a_loop_whose_abort_is_refused(tmp_path: Path, refused: str, verdict: st
     assert (report["verdict"], report["failures"], report["broken"]) == (verdict, len(faults), [])
 
 
-def test_a_listener_that_commits_beside_transactions_is_told() -> None:
-    notice([sys.executable, str(LOOP)])
+@pytest.mark.parametrize("mistake", NOTICED)
+def test_a_mistake_is_told_where_nothing_goes_wrong(mistake: str) -> None:
+    notice([sys.executable, str(LOOP)], mistake)
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ NOT_FROM_FILES = {
     "offsets-without-member",
     "offsets-twice",
     "offsets-mixed",
+    "input-uncommitted",
 }
 
 

@@ -262,6 +262,31 @@ def mixed_offsets(wire: Wire) -> Iterator[Finding]:
             yield finding("offsets-mixed", Log("", row.topic, row.partition), text)
 
 
+def uncommitted_inputs(wire: Wire) -> Iterator[Finding]:
+    """`input-uncommitted`: a topic whose offsets a transaction committed is read with read_uncommitted only."""
+    partitions = {row.topic: row.partition for row in wire.offsets() if row.exchange["api"] == "TxnOffsetCommit"}
+    for topic, partition in sorted(partitions.items()):
+        fetches = list(_fetches(wire, topic))
+        if fetches and not any(_isolation(fetch) for fetch in fetches):
+            text = (
+                f"read with isolation.level read_uncommitted (exchange {fetches[0]['number']}), and a "
+                "transaction commits its offsets: records of aborted transactions are taken for input"
+            )
+            yield finding("input-uncommitted", Log("", topic, partition), text)
+
+
+def _fetches(wire: Wire, topic: str) -> Iterator[Exchange]:
+    for exchange in wire.exchanges:
+        topics = (exchange["request"] or {}).get("topics") or () if exchange["api"] == "Fetch" else ()
+        if any(wire.name(fetched) == topic for fetched in topics):
+            yield exchange
+
+
+def _isolation(fetch: Exchange) -> int:
+    """0 is read_uncommitted."""
+    return int(fetch["request"].get("isolation_level", 1))
+
+
 class Causes:
     """The mistake behind a finding about an application's lineage, as half a sentence; empty where nothing shows it."""
 
@@ -427,11 +452,9 @@ class Causes:
     def _stray(self, lineage: Lineage, row: Stored, _: Exchange | None) -> str:
         if row.topic != lineage.target:
             return ""
-        for fetch in self._wire.exchanges:
-            if fetch["api"] == "Fetch" and not (fetch["request"] or {}).get("isolation_level", 1):
-                topics = fetch["request"].get("topics") or ()
-                if any(self._wire.name(topic) == lineage.source for topic in topics):
-                    return f"the input is read with isolation.level read_uncommitted (exchange {fetch['number']})"
+        for fetch in _fetches(self._wire, lineage.source):
+            if not _isolation(fetch):
+                return f"the input is read with isolation.level read_uncommitted (exchange {fetch['number']})"
         return ""
 
 

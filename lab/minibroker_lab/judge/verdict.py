@@ -29,6 +29,7 @@ from minibroker_lab.judge.application import (
     repeated_offsets,
     shared_ids,
     topic_name,
+    uncommitted_inputs,
     unfenced_offsets,
 )
 from minibroker_lab.judge.exchanges import Exchange, Produced
@@ -116,7 +117,8 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.before is not None:
         findings = _of_the_run(findings, evidence, evidence.before)
     link = _Links(evidence, stored, kept_offsets(commits, transactions))
-    findings += [*unfenced_offsets(link.wire), *repeated_offsets(link.wire), *mixed_offsets(link.wire)]
+    for noticed in (unfenced_offsets, repeated_offsets, mixed_offsets, uncommitted_inputs):
+        findings += noticed(link.wire)
     broken: dict[tuple[str, Log, int, str], BrokenPromise] = {}
     for breach in findings:
         if breach.severity == ERROR:

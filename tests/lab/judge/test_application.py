@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from minibroker_lab.judge.application import (
     mixed_offsets,
     repeated_offsets,
     shared_ids,
+    uncommitted_inputs,
     unfenced_offsets,
 )
 from minibroker_lab.judge.exchanges import Exchange, Produced
@@ -202,6 +204,36 @@ def test_a_plain_commit_that_no_transaction_contradicts(case: str) -> None:
     elif case != "before":
         story.offsets(2)
     assert list(mixed_offsets(story.wire)) == []
+
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+@pytest.mark.parametrize(
+    ("levels", "committed", "numbers"),
+    [
+        pytest.param([READ_UNCOMMITTED, READ_UNCOMMITTED], True, ["exchange 1"], id="input is read uncommitted"),
+        pytest.param([READ_COMMITTED, READ_COMMITTED], True, [], id="input is read committed"),
+        pytest.param([READ_UNCOMMITTED, READ_COMMITTED], True, [], id="another part of the application looks too"),
+        pytest.param([READ_UNCOMMITTED], False, [], id="no transaction has its offsets"),
+        pytest.param([], True, [], id="nothing was read"),
+    ],
+)
+def test_an_input_that_is_read_uncommitted(levels: list[int], committed: bool, numbers: list[str]) -> None:
+    story = Story()
+    for level in levels:
+        story.add("Fetch", isolation_level=level, topics=[{"topic": "in"}])
+    story.add("Fetch", isolation_level=READ_UNCOMMITTED, topics=[{"topic": "other"}])
+    if committed:
+        story.offsets(2, 0)
+        story.end(0)
+    else:
+        story.offsets(2)
+    findings = list(uncommitted_inputs(story.wire))
+    assert [re.search(r"exchange \d+", one.message)[0] for one in findings] == numbers  # type: ignore[index]
+    assert {(one.rule, one.log, one.severity) for one in findings} <= {
+        ("input-uncommitted", Log("", "in", 0), "notice")
+    }
 
 
 @pytest.mark.parametrize(("marker", "committed"), [("COMMIT", True), ("ABORT", False)])
