@@ -4,7 +4,9 @@ import kafkajs from 'kafkajs'
 const { Kafka, logLevel } = kafkajs
 const INPUTS = 6
 const IN_ONE = 2
-const common = { brokers: process.env.BOOTSTRAP_SERVERS.split(','), logLevel: logLevel.NOTHING, connectionTimeout: 10_000 }
+// kafkajs 1 waits for ever unless it is to enforce its timeouts.
+const waits = { connectionTimeout: 10_000, enforceRequestTimeout: true }
+const common = { brokers: process.env.BOOTSTRAP_SERVERS.split(','), logLevel: logLevel.NOTHING, ...waits }
 // A script leaves requests of transactions without an answer, no others; a machine may be busy.
 const [short, kafka] = [3000, 20_000].map((requestTimeout) => new Kafka({ ...common, requestTimeout }))
 
