@@ -152,8 +152,8 @@ def stay_silent(argv: Sequence[str]) -> None:
     every = list(runs_of({"loop": argv}, NIGHTLY_RUNS))
     assert len(every) == NIGHTLY_RUNS
     assert [str(run) for run in every if run.row["verdict"] != "held"] == []
-    told = [sentence for run in every for sentence in run.row["notices"]]
-    assert [sentence for sentence in told if any(rule in sentence for rule, _ in NOTICED.values())] == []
+    sentences = [sentence for run in every for sentence in run.row["notices"]]
+    assert [sentence for sentence in sentences if any(rule in sentence for rule, _ in NOTICED.values())] == []
 
 
 def tell(runs: Iterable[LoopRun]) -> bool:
