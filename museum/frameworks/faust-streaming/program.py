@@ -8,7 +8,6 @@ app = faust.App(
     broker="kafka://" + os.environ["BOOTSTRAP_SERVERS"],
     processing_guarantee="exactly_once",
     datadir=os.environ["STATE_DIR"],
-    web_enabled=False,
     topic_disable_leader=True,
     broker_commit_interval=0.2,
 )
@@ -23,5 +22,5 @@ async def copy(records):
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = ["worker", "--loglevel", "info"]
+    sys.argv[1:] = ["worker", "--without-web", "--loglevel", "info"]
     app.main()
