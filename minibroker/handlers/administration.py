@@ -9,7 +9,7 @@ from minibroker.requests.context import RequestContext
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-_METADATA_PARTITION = ("__cluster_metadata", 0)
+_METADATA_TOPIC = "__cluster_metadata"
 _QUORUM_EPOCH = 1
 _QUOTA_ENTITIES = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
@@ -91,14 +91,15 @@ def _check_quota_filter(request: m.DescribeClientQuotasRequest) -> None:
 def describe_quorum(ctx: RequestContext, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
     """DescribeQuorum v0-2: the one controller leads and is the only voter; the other brokers observe.
 
-    UNKNOWN_TOPIC_OR_PARTITION for anything but the metadata partition. The controller has no listener of its own.
+    UNKNOWN_TOPIC_OR_PARTITION for each partition unless the metadata partition alone is named
+    (DescribeQuorumRequest.getPartitionLevelErrorResponse). The controller has no listener of its own.
     """
-    partitions = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    if not partitions:
-        return m.DescribeQuorumResponse(topics=[])
-    topic, index = partitions[0]
-    if len(partitions) > 1 or (topic, index) != _METADATA_PARTITION:
-        return _quorum(topic, _no_quorum(index), [])
+    data = m.DescribeQuorumResponse.TopicData
+    named = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    if named != [(_METADATA_TOPIC, [0])]:
+        return m.DescribeQuorumResponse(
+            topics=[data(topic_name=topic, partitions=[_no_quorum(i) for i in indexes]) for topic, indexes in named]
+        )
     image = ctx.broker.image
     now_ms = ctx.broker.clock.now_ms()
 
@@ -111,7 +112,7 @@ def describe_quorum(ctx: RequestContext, request: m.DescribeQuorumRequest) -> m.
         )
 
     partition = m.DescribeQuorumResponse.PartitionData(
-        partition_index=index,
+        partition_index=0,
         leader_id=image.controller_id,
         leader_epoch=_QUORUM_EPOCH,
         high_watermark=image.offset,
@@ -119,7 +120,7 @@ def describe_quorum(ctx: RequestContext, request: m.DescribeQuorumRequest) -> m.
         observers=[replica(node_id) for node_id in sorted(image.brokers) if node_id != image.controller_id],
     )
     nodes = [m.DescribeQuorumResponse.Node(node_id=image.controller_id)] if ctx.api_version >= 2 else []
-    return _quorum(topic, partition, nodes)
+    return m.DescribeQuorumResponse(topics=[data(topic_name=_METADATA_TOPIC, partitions=[partition])], nodes=nodes)
 
 
 def _no_quorum(index: int) -> m.DescribeQuorumResponse.PartitionData:
@@ -133,10 +134,3 @@ def _no_quorum(index: int) -> m.DescribeQuorumResponse.PartitionData:
         current_voters=[],
         observers=[],
     )
-
-
-def _quorum(
-    topic: str, partition: m.DescribeQuorumResponse.PartitionData, nodes: list[m.DescribeQuorumResponse.Node]
-) -> m.DescribeQuorumResponse:
-    data = m.DescribeQuorumResponse.TopicData(topic_name=topic, partitions=[partition])
-    return m.DescribeQuorumResponse(topics=[data], nodes=nodes)

@@ -164,10 +164,7 @@ def abort_with_fence(
     now_ms: int,
     timed_out: bool,
 ) -> CoordinatorResult[R]:
-    """The coordinator aborts the running transaction and fences its producer (a new instance, or a timeout).
-
-    Raises ApiError(UNKNOWN_SERVER_ERROR) when there is no epoch left to fence with.
-    """
+    """The coordinator aborts the running transaction and fences its producer (a new instance, or a timeout)."""
     epoch = transitions.fence_epoch(entry)
     version = shard.config.transaction_version
     if version >= EPOCH_BUMP_VERSION:

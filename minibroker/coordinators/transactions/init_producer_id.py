@@ -161,7 +161,8 @@ def _claim(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"no epochs are left for producer id {entry.metadata.producer_id}, and epoch {offered} is not current",
         )
-    if expected is not None and epoch != NO_PRODUCER_EPOCH and expected.producer_id != entry.metadata.producer_id:
+    rotated = expected is not None and expected.producer_id != entry.metadata.producer_id
+    if rotated and epoch != NO_PRODUCER_EPOCH and offered == last_epoch:
         bumped = (epoch, last_epoch)  # the answer that gave a new producer id was lost
     elif offered is None:
         # A new instance has no epoch before, so a late request of the old instance cannot claim one (KIP-360).

@@ -90,10 +90,15 @@ def prepared(
     next_producer_id: int = NO_PRODUCER_ID,
     timed_out: bool = False,
 ) -> TransactionMetadata:
-    """The end of a transaction is decided; below transaction.version 2 the epoch stays."""
+    """The end of a transaction is decided; below transaction.version 2 the epoch stays.
+
+    Raises ApiError(UNKNOWN_SERVER_ERROR) for a commit whose epoch cannot be bumped.
+    """
     metadata = entry.metadata
     epoch, last_epoch = entry.epoch, entry.last_epoch
     if transaction_version >= EPOCH_BUMP_VERSION:
+        if epoch == MAX_EPOCH and to is PREPARE_COMMIT:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no epoch follows {entry}")
         # After the last usable epoch the markers carry 32767, which no client may hold.
         epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
     return _moved(entry, to, now_ms)._replace(
@@ -110,15 +115,10 @@ def prepared(
 def fence_epoch(entry: TransactionEntry) -> int:
     """The epoch that fences the running producer.
 
-    Raises ApiError(UNKNOWN_SERVER_ERROR) at 32767. After a fence whose append failed the epoch is not bumped again,
-    because no producer got it (KAFKA-9666).
+    After a fence whose append failed the epoch is not bumped again, because no producer got it (KAFKA-9666); nor at
+    32767, which no client may hold (TransactionMetadata.prepareFenceProducerEpoch).
     """
-    if entry.epoch == MAX_EPOCH:
-        raise ApiError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"cannot fence {entry.metadata.transactional_id}: epoch {MAX_EPOCH} is the last there is",
-        )
-    return entry.epoch if entry.volatile.failed_epoch_fence else entry.epoch + 1
+    return entry.epoch if entry.volatile.failed_epoch_fence else min(entry.epoch + 1, MAX_EPOCH)
 
 
 def fenced(

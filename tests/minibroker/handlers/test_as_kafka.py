@@ -672,3 +672,27 @@ def test_records_that_are_written_anew_need_an_epoch_if_they_have_a_producer() -
     assert produce(cluster, ("g", 0, odd)) == [("g", 0, UNKNOWN, -1, 0)]
     assert produce(cluster, ("g", 0, batch(1))) == [("g", 0, 0, 0, 0)]
     cluster.stop()
+
+
+@pytest.mark.parametrize(
+    ("named", "codes"),
+    [
+        ([("__cluster_metadata", [0])], [[0]]),
+        ([("__cluster_metadata", [1])], [[3]]),
+        ([("__cluster_metadata", [0, 1])], [[3, 3]]),
+        ([("__cluster_metadata", [0]), ("t", [0, 1])], [[3], [3, 3]]),
+        ([("__cluster_metadata", [])], [[]]),
+        ([], []),
+    ],
+)
+def test_the_quorum_is_of_one_partition(
+    cluster: MemoryCluster, named: list[tuple[str, list[int]]], codes: list[list[int]]
+) -> None:
+    one = m.DescribeQuorumRequest
+    topics = [
+        one.TopicData(topic_name=name, partitions=[one.PartitionData(partition_index=index) for index in indexes])
+        for name, indexes in named
+    ]
+    answered = ask(cluster, one(topics=topics), 2).topics
+    assert [(t.topic_name, [p.partition_index for p in t.partitions]) for t in answered] == named
+    assert [[partition.error_code for partition in topic.partitions] for topic in answered] == codes

@@ -138,11 +138,31 @@ def test_take_over_at_the_last_epoch_below_transaction_version_2() -> None:
     assert (rotated != producer_id, epoch) == (True, 0)
 
 
-def test_nothing_fences_epoch_32767() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_epoch_32767_is_fenced_by_itself(version: int) -> None:
+    """No client holds it; a log may (TransactionMetadata.prepareFenceProducerEpoch, prepareAbortOrCommit)."""
+    coordinator, producer_id = _at_epoch(32767, version)
+    coordinator.shard.entries[ID] = TransactionEntry(coordinator.metadata._replace(state=ONGOING))
+    assert refusal(coordinator.init) is BUSY
+    rotated, _ = coordinator.init()
+    assert rotated != producer_id
+
+
+def test_a_transaction_in_epoch_32767_can_only_be_aborted() -> None:
     coordinator, producer_id = _at_epoch(32767)
     coordinator.shard.entries[ID] = TransactionEntry(coordinator.metadata._replace(state=ONGOING))
-    assert refusal(coordinator.init) is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert coordinator.metadata.producer == (producer_id, 32767)
+    for _ in range(2):
+        commit = refusal(lambda: coordinator.end((producer_id, 32767), commit=True, version=2))
+        assert (commit, coordinator.metadata.state) == (ErrorCode.UNKNOWN_SERVER_ERROR, ONGOING)
+    assert coordinator.end((producer_id, 32767), commit=False, version=2).producer_epoch == 0
+
+
+def test_after_a_rotation_only_the_epoch_that_was_rotated_is_claimed_again() -> None:
+    coordinator, producer_id = _at_epoch(32766)
+    rotated = coordinator.init((producer_id, 32766))
+    assert refusal(lambda: coordinator.init((producer_id, 32767))) is FENCED
+    assert coordinator.init((producer_id, 32766)) == rotated
+    assert refusal(lambda: coordinator.init((producer_id, 32767))) is FENCED
 
 
 # -- appends that fail -------------------------------------------------------------------------------------------------
