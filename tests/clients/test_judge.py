@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_page import PAGE, PLACES, columns, kept, table
+from judge_page import PAGE, PLACES, columns, is_emptied, kept, table
 from judged_applications import CLIENTS, OLD, command, hold, judged, reads_right, release
 from judged_loops import ARGUMENTS, MISTAKES, NOTICED, find, notice, stay_silent
 
+from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker_lab.judge.scripts import bundled, load
 
@@ -122,6 +123,21 @@ def test_a_late_commit_ends_the_next_transaction_of_a_client_before_kip_890(
     assert main(["judge", *arguments, "--", *command("confluent-kafka", tmp_path)]) == 1
     said = {line.strip()[:12].strip(): line.split()[2] for line in capsys.readouterr().out.splitlines()[-3:]}
     assert (said["late commit"], said["late abort"]) == ("yes", "yes")
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["its member has left", "it has a member"])
+def test_what_a_loop_left_behind_is_removed(ended: bool) -> None:
+    with Minibroker(ephemeral=True, topics={"in": 1, "out": 1}) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+        consumer = importlib.import_module("confluent_kafka").Consumer({**servers, "group.id": "loop"})
+        consumer.subscribe(["in"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        if ended:
+            consumer.close()
+        assert is_emptied(broker.bootstrap_servers, 30 if ended else 1) is ended
+        assert set(broker.control.describe()["topics"]) & {"in", "out"} == set()
+        consumer.close()
 
 
 def test_the_page_has_a_column_for_each_client_and_none_that_was_never_run() -> None:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import judge_page
 import judged_applications
 import pytest
-from judge_page import Where, _said, columns, kept, measured, table
+from judge_page import HELD, Where, _said, columns, kept, measured, table
 from judged_applications import NoReport
 from late_page import PAGE, SCRIPTS, cell
 from late_page import kept as late_rows
@@ -65,27 +65,34 @@ def test_what_has_no_verdict_is_told_from_what_was_not_run() -> None:
 def test_a_kafka_that_does_not_start_costs_one_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
 ) -> None:
-    """The cells before it are written already, and those of the page stay."""
-    kafkas = iter([True, False, True])
+    """The cells before it are written already, and those of the page stay. A Kafka is kept while what was held there
+    can be removed."""
+    kafkas, emptied, ended = iter([True, False, True, True]), iter([False, True]), []
 
     @contextmanager
     def kafka(properties: str) -> Iterator[str]:
         if not next(kafkas):
             raise failure
         yield "127.0.0.1:9092"
+        ended.append(properties)
 
     monkeypatch.setattr(judge_page, "loop_of", lambda client, version: nullcontext(["loop"]))
     monkeypatch.setattr(judge_page, "real_kafka", kafka)
-    monkeypatch.setattr(judge_page, "_cells_of", lambda argv, names, where, *options: dict.fromkeys(names, "held"))
-    names = ["broker-killed", "calm", "leader-moves", "silent-end-txn"]
+    monkeypatch.setattr(judge_page, "is_emptied", lambda servers: next(emptied))
+    said = {"produce-refused": "undecided"}
+    monkeypatch.setattr(judge_page, "_cells_of", lambda argv, names, *_: {name: said.get(name, HELD) for name in names})
+    names = ["broker-killed", "calm", "leader-moves", "lost-end-txn-reply", "produce-refused", "silent-end-txn"]
     parts = [*measured(columns()[0], Where("upstream"), names, {"leader-moves": "undecided", "late-copies": "held"})]
-    assert [len(part) for part in parts] == [4, 5, 6]
+    assert [len(part) for part in parts] == [4, 5, 6, 7, 8]
+    assert (next(kafkas, None), next(emptied, None), len(ended)) == (None, None, 3)
     kept_cells = {name: cell for name, cell in parts[-1].items() if name != "measured"}
     assert kept_cells == {
         "late-copies": "held",
         "leader-moves": "undecided",
         "broker-killed": "not applicable",
         "calm": "held",
+        "lost-end-txn-reply": "held",
+        "produce-refused": "undecided",
         "silent-end-txn": "held",
     }
     assert capsys.readouterr().err == f"leader-moves: not run: {failure}\n"

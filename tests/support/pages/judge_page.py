@@ -5,8 +5,7 @@ python tests/support judge_page [--place NAME] [--script NAME] [--kept DIR] [CLI
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
 `--kept` gets the traces and the output of what was not held.
 A client that did not return under some script gets no column: a second table has its counts, and names no script. The
-place `upstream` is a real Kafka through the proxy, a new one for each cell: the loop begins with new topics and a new
-group.
+place `upstream` is a real Kafka through the proxy, where the loop begins with new topics and a new group in each cell.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,18 +89,48 @@ def measured(column: str, where: Where, names: Sequence[str], before: dict[str, 
 
 
 def _in_front_of_kafka(argv: Sequence[str], names: Sequence[str], where: Where) -> Iterator[dict[str, str]]:
-    """Cell after cell; one without a Kafka or a report has none, and says why."""
-    for name in names:
-        if where.ending.is_set():
-            return
-        if misfit(load(name), SECONDS):
-            yield {name: NOT_APPLICABLE}
-            continue
-        try:
-            with real_kafka(_SMALL) as servers:
-                yield _cells_of(argv, [name], where, "--upstream", servers)
-        except (NotStarted, NoReport) as error:
-            print(f"{name}: {NOT_RUN}: {error}", file=sys.stderr)
+    """Cell after cell; one without a Kafka or a report has none, and says why. After one that is not held, which may
+    have left a transaction open, comes a new Kafka."""
+    with ExitStack() as kafka:
+        servers = ""
+        for name in names:
+            if where.ending.is_set():
+                return
+            if misfit(load(name), SECONDS):
+                yield {name: NOT_APPLICABLE}
+                continue
+            try:
+                if not servers or not is_emptied(servers):
+                    kafka.close()
+                    servers = kafka.enter_context(real_kafka(_SMALL))
+                cells = _cells_of(argv, [name], where, "--upstream", servers)
+                servers = servers if cells == {name: HELD} else ""
+                yield cells
+            except (NotStarted, NoReport) as error:
+                servers = ""
+                print(f"{name}: {NOT_RUN}: {error}", file=sys.stderr)
+
+
+def is_emptied(servers: str, seconds: float = 20.0) -> bool:
+    """Whether the topics and groups of clients are removed in so many seconds, which a group with members is not."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    deadline = time.monotonic() + seconds
+    with suppress(KafkaException):
+        while time.monotonic() < deadline:
+            topics = [topic for topic in admin.list_topics(timeout=seconds).topics if not topic.startswith("__")]
+            groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+            if not topics and not groups:
+                return True
+            removals = [*(admin.delete_topics(topics) if topics else {}).values()]
+            removals += (admin.delete_consumer_groups(groups) if groups else {}).values()
+            for removal in removals:
+                with suppress(KafkaException):  # it is being removed, or has members
+                    removal.result()
+            time.sleep(0.2)
+    return False
 
 
 def _on_our_own(argv: Sequence[str], names: Sequence[str], where: Where) -> Iterator[dict[str, str]]:
