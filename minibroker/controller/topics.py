@@ -201,7 +201,10 @@ class TopicControl:
             factor = self._state.settings.get_int("default.replication.factor")
         if factor < 1:
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1.")
-        return (yield from self._place(count, factor))
+        try:
+            return (yield from self._place(count, factor))
+        except ApiError as error:
+            raise ApiError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from None
 
     def _check_manual(self, lists: _Lists, first: int = 0, factor: int | None = None) -> Steps[_Lists]:
         """Of partitions from index `first` on; `factor` is the number of replicas of those before."""
@@ -213,13 +216,16 @@ class TopicControl:
         then, so that a topic can be made while a broker is down, on fenced ones (StripedReplicaPlacer)."""
         active = sorted(node for node, broker in self._state.image.brokers.items() if broker.active)
         fenced = sorted(node for node, broker in self._state.image.brokers.items() if broker.fenced)
-        if not active or factor > len(active) + len(fenced):
-            raise ApiError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot "
-                f"be reached because only {len(active) + len(fenced)} broker(s) are registered or some brokers have "
-                "all their log directories cordoned.",
+        reason = ""
+        if not active:
+            reason = "All brokers are currently fenced, or have"
+        elif factor > len(active) + len(fenced):
+            reason = (
+                f"The target replication factor of {factor} cannot be reached because only "
+                f"{len(active) + len(fenced)} broker(s) are registered or some brokers have"
             )
+        if reason:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{reason} all their log directories cordoned.")
         start, self._next_broker = self._next_broker, self._next_broker + 1
         first = ((start + index) % len(active) for index in range(count))
         return (yield from in_steps((*active[at:], *active[:at], *fenced)[:factor] for at in first))

@@ -56,9 +56,6 @@ def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> Answer:
     return in_slices(ctx, request.resources, look_up, response, cost=_COST, keep=False)
 
 
-_OF_THE_START = frozenset({"node.id", "log.dirs", "listeners", "advertised.listeners"})
-
-
 def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
     broker = ctx.broker
     name = resource.resource_name
@@ -100,17 +97,14 @@ def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
     """The row of a setting that every broker has at its start, here often by another option or chosen by the broker:
     in Kafka such a row comes from server.properties."""
     broker = ctx.broker
-    if entry.value is not None or entry.name not in _OF_THE_START:
+    own = broker.image.brokers.get(broker.node_id)
+    if entry.value is not None or own is None:
         return entry
-    if entry.name == "node.id":
-        value = str(broker.node_id)
-    elif entry.name == "log.dirs":
-        value = broker.log_dir
-    else:
-        own = broker.image.brokers.get(broker.node_id)
-        if own is None:
-            return entry
-        value = f"PLAINTEXT://{own.host}:{own.port}"
+    node_id, address = str(broker.node_id), f"PLAINTEXT://{own.host}:{own.port}"
+    addresses = {"listeners": address, "advertised.listeners": address}
+    value = {"node.id": node_id, "broker.id": node_id, "log.dirs": broker.log_dir, **addresses}.get(entry.name)
+    if value is None:
+        return entry
     source = ConfigSource.STATIC_BROKER_CONFIG
     return entry._replace(value=value, source=source, synonyms=(ConfigSynonym(entry.name, value, source),))
 

@@ -68,14 +68,12 @@ def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, 
 
 def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
     addresses: dict[str, tuple[str, int]] = {}
-    for text in str(settings.get(key) or "").split(","):
-        if not text.strip():
-            continue
-        name, separator, address = text.strip().partition("://")
+    for text in filter(None, settings.get_list(key) or ()):
+        name, separator, address = text.partition("://")
         try:
             parsed = parse_address(address if separator else "", least_port=0, any_host=True)
         except ValueError:
-            raise ConfigError(f"{key}: expected NAME://HOST:PORT, got {text.strip()!r}") from None
+            raise ConfigError(f"{key}: expected NAME://HOST:PORT, got {text!r}") from None
         name = name.upper()
         if name == "CONTROLLER":
             continue
@@ -88,7 +86,7 @@ def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
 def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
     """By listener, as listener.security.protocol.map has them."""
     protocols = {}
-    for text in str(settings.get("listener.security.protocol.map") or "").split(","):
+    for text in settings.get_string("listener.security.protocol.map").split(","):
         name, colon, protocol = text.strip().upper().partition(":")
         if name != "CONTROLLER" and colon:
             protocols[name] = protocol_named(protocol, name)

@@ -376,12 +376,12 @@ def _meter(broker: Broker) -> Meter:
 
 def _with_data_dir(options: Options, settings: Settings) -> Options:
     """log.dirs, or log.dir, where no directory was given and none is excluded."""
-    directory = settings.get("log.dirs") or settings.get("log.dir")
-    if directory is None or options.data_dir is not None or options.ephemeral:
+    directories = settings.get_list("log.dirs") or settings.get_list("log.dir")
+    if not directories or options.data_dir is not None or options.ephemeral:
         return options
-    if "," in str(directory):
-        raise ConfigError(f"log.dirs names one directory here, not {directory!r}")
-    return replace(options, data_dir=str(directory))
+    if len(directories) > 1:
+        raise ConfigError(f"log.dirs names one directory here, not {','.join(directories)!r}")
+    return replace(options, data_dir=directories[0])
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -159,7 +159,7 @@ def test_metadata_of_a_topic_without_a_name_and_an_id(
 
 def test_a_broker_shows_where_it_listens(cluster: MemoryCluster) -> None:
     kind = m.DescribeConfigsRequest
-    names = ["advertised.listeners", "listeners", "node.id", "log.dirs"]
+    names = ["advertised.listeners", "listeners", "node.id", "broker.id", "log.dirs"]
     resource = kind.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=names)
     (result,) = ask(cluster, kind(resources=[resource], include_synonyms=True), 4).results
     static = 4
@@ -167,6 +167,7 @@ def test_a_broker_shows_where_it_listens(cluster: MemoryCluster) -> None:
         "advertised.listeners": ("PLAINTEXT://127.0.0.1:9092", static, [static]),
         "listeners": ("PLAINTEXT://127.0.0.1:9092", static, [static]),
         "node.id": ("1", static, [static]),
+        "broker.id": ("1", static, [static]),
         "log.dirs": ("/memory", static, [static]),
     }
 
