@@ -77,12 +77,14 @@ def changed(partition: PartitionImage, wanted: Wanted) -> PartitionImage:
 def _completed(
     replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A reassignment ends once every added replica is in sync and an in-sync replica remains."""
+    """A reassignment ends once every added replica is in sync and an in-sync replica remains; all have to be in sync
+    where fewer remain than there were (PartitionReassignmentReplicas.maybeCompleteReassignment)."""
     if not adding and not removing:
         return replicas, isr, adding, removing
     staying = tuple(node for node in replicas if node not in removing)
     kept_isr = tuple(node for node in isr if node not in removing)
-    if not staying or not kept_isr or any(node not in isr for node in adding):
+    awaited = staying if len(adding) < len(removing) else adding
+    if not staying or not kept_isr or any(node not in isr for node in awaited):
         return replicas, isr, adding, removing
     return staying, kept_isr, (), ()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from minibroker.controller.elections import Election, Wanted, changed
 from minibroker.metadata.image import NO_LEADER, PartitionImage
 
@@ -70,6 +72,26 @@ def test_a_reassignment_ends_when_all_new_replicas_are_in_sync() -> None:
     done = changed(half, wanted(1, 4, 5, isr=(1, 4, 5)))
     assert (done.replicas, done.isr, done.adding, done.removing) == ((4, 5), (4, 5), (), ())
     assert (done.leader, done.leader_epoch) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("adding", "removing", "isr", "ends"),
+    [
+        ((), (1,), (1, 2), False),
+        ((), (1,), (2, 3), True),
+        ((3,), (1, 4), (1, 3, 4), False),
+        ((3,), (1, 4), (2, 3, 4), True),
+        ((3,), (1,), (1, 3), True),  # as many as before
+        ((3,), (), (1, 2), False),
+    ],
+)
+def test_where_fewer_replicas_remain_all_of_them_are_in_sync_at_the_end(
+    adding: tuple[int, ...], removing: tuple[int, ...], isr: tuple[int, ...], ends: bool
+) -> None:
+    replicas = (2, 3, *(removing or (1,)))
+    moving = replace(PARTITION, replicas=replicas, isr=isr, adding=adding, removing=removing)
+    after = changed(moving, wanted(*isr, isr=isr))
+    assert (not after.adding and not after.removing) is ends
 
 
 def test_losing_a_replica_begins_a_new_epoch_of_the_same_leader() -> None:
