@@ -220,7 +220,7 @@ def _unexpected(error: Exception) -> int:
 
 def _missing(error: BaseException | None) -> str | None:
     """The reason of an error if it lies in the environment: a file that is not for this user, too few file descriptors,
-    no working directory; else None."""
+    no working or temporary directory; else None."""
     while error is not None:
         if isinstance(error, PermissionError) and error.filename is not None:
             return f"{error.filename}: {error.strerror}"
@@ -228,16 +228,16 @@ def _missing(error: BaseException | None) -> str | None:
             return f"{error.strerror}: see `ulimit -n`"
         if isinstance(error, FileNotFoundError) and error.filename is None and not _has_directory():
             return "the current directory does not exist any more"
+        if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
+            return error.strerror
         error = error.__context__
     return None
 
 
 def _has_directory() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
+    with contextlib.suppress(FileNotFoundError):
+        return bool(os.getcwd())
+    return False
 
 
 def _drop_output() -> None:

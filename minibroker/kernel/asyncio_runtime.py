@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,12 +20,15 @@ def wall_ms() -> int:
 def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
     """uvloop's loop where it is wanted, installed and safe, else the platform's own."""
     if uvloop and _has_standard_streams():
-        try:
+        with contextlib.suppress(ImportError):
             import uvloop as fast
-        except ImportError:
-            pass
-        else:
-            return fast.new_event_loop()
+
+            # uvloop logs of a loop that it cannot make that it was not closed.
+            logging.getLogger("asyncio").disabled = True
+            try:
+                return fast.new_event_loop()
+            finally:
+                logging.getLogger("asyncio").disabled = False
     return asyncio.new_event_loop()
 
 
@@ -32,12 +37,9 @@ def _has_standard_streams() -> bool:
 
     Where one is closed, a descriptor of the loop gets its number, and libuv ends the process when it closes such a one.
     """
-    try:
-        for fd in range(3):
-            os.fstat(fd)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return all(os.fstat(fd) for fd in range(3))
+    return False
 
 
 class LoopTimers:

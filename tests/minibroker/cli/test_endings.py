@@ -383,6 +383,7 @@ def test_an_error_that_no_command_expects_is_one_line(tmp_path: Path) -> None:
     [
         ("OSError(24, 'Too many open files')", "Too many open files: see `ulimit -n`"),
         ("PermissionError(13, 'Permission denied', 'notes/of-another')", "notes/of-another: Permission denied"),
+        ("FileNotFoundError(2, 'No usable temporary directory found in')", "No usable temporary directory found in"),
         ("os.rmdir(os.getcwd()) or os.getcwd()", "the current directory does not exist any more"),
     ],
 )

@@ -412,6 +412,16 @@ def test_a_data_directory_on_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 @posix
+def test_a_limit_that_leaves_no_event_loop_is_one_line() -> None:
+    """Of uvloop's loop too, which logs as well that it was not closed."""
+    argv = [sys.executable, "-m", "minibroker", "serve", "--port", "0", "--ephemeral"]
+    limited = ["sh", "-c", 'ulimit -n 8; exec "$@"', "sh", *argv]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(limited, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "minibroker: Too many open files: see `ulimit -n`\n")
+
+
+@posix
 @pytest.mark.parametrize(
     "closed", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("<&-", ">&-", "2>&-")), "<&- >&- 2>&-"]
 )
