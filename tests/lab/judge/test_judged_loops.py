@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,22 @@ def test_what_has_not_begun_when_it_ends_is_not_run(tmp_path: Path) -> None:
     next(runs)
     runs.close()
     assert len((tmp_path / "runs").read_text()) < 100
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM")
+def test_what_runs_when_it_ends_is_ended() -> None:
+    """Its judges see no Ctrl-C."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        sleeps = f"import socket; socket.create_connection({server.getsockname()!r}).recv(1)"
+        runs = runs_of({"ends": [sys.executable, "-c", ""], "sleeps": [sys.executable, "-c", sleeps]}, 1)
+        next(runs)
+        server.settimeout(120)
+        command, _ = server.accept()
+        with command:
+            command.settimeout(120)
+            closing = pool.submit(runs.close)
+            assert command.recv(1) == b""
+        closing.result()
 
 
 def test_an_interrupted_program_counts_what_has_ended(capsys: pytest.CaptureFixture[str]) -> None:

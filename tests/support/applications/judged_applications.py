@@ -125,16 +125,13 @@ def judged(argv: Sequence[str], *options: str) -> list[dict[str, Any]]:
         return _rows(Path(place))
 
 
-_NEVER = threading.Event()
-
-
 def judged_apart(
-    argv: Sequence[str], *options: str, kept: Path | None = None, ending: threading.Event = _NEVER
+    argv: Sequence[str], *options: str, kept: Path | None, ending: threading.Event
 ) -> list[dict[str, Any]]:
     """The same from a process of its own. Raises NoReport.
 
     kept: gets the trace, the report, and the output of the command of each run that is not held.
-    ending: once it is set, the judge is ended, with its command and its broker.
+    ending: once it is set, the judge, which sees no Ctrl-C, is ended, with its command and its broker.
     """
     with tempfile.TemporaryDirectory() as place:
         words = ["judge", *options, *_report_into(place), "--traces", place, "--", *argv]

@@ -14,6 +14,7 @@ import argparse
 import re
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
@@ -120,13 +121,15 @@ class LoopRun(NamedTuple):
 def runs_of(
     commands: Mapping[str, Sequence[str]], runs: int, *, at_once: int = AT_ONCE, kept: Path | None = None
 ) -> Generator[LoopRun]:
-    """So many runs of each loop, as they end: the clients in turn, and for each of them the scripts in turn.
+    """So many runs of each loop, as they end: the clients in turn, and for each of them the scripts in turn. Those that
+    have not ended are ended with the generator.
 
     commands: by client. at_once: judges side by side. kept: gets a folder of each run that is not held.
     """
+    ending = threading.Event()
     with ThreadPoolExecutor(at_once) as pool:
         started = [
-            pool.submit(_run, client, number, argv, kept)
+            pool.submit(_run, client, number, argv, kept, ending)
             for number in range(1, runs + 1)
             for client, argv in commands.items()
         ]
@@ -134,14 +137,15 @@ def runs_of(
             for done in as_completed(started):
                 yield done.result()
         finally:
+            ending.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _run(client: str, number: int, argv: Sequence[str], kept: Path | None) -> LoopRun:
+def _run(client: str, number: int, argv: Sequence[str], kept: Path | None, ending: threading.Event) -> LoopRun:
     script = TRYING[(number - 1) % len(TRYING)]
     folder = None if kept is None else kept / f"{client.replace(' ', '-')}-{number}"
     try:
-        (row,) = judged_apart(argv, *script_options([script]), *ARGUMENTS, *PATIENT, kept=folder)
+        (row,) = judged_apart(argv, *script_options([script]), *ARGUMENTS, *PATIENT, kept=folder, ending=ending)
     except NoReport as why:
         row = {"script": script, "verdict": "no report", "broken": [], "doubt": str(why), "notices": []}
     return LoopRun(client, number, row)
