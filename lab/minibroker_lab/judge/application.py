@@ -270,7 +270,7 @@ def uncommitted_inputs(wire: Wire) -> Iterator[Finding]:
         if fetches and not any(_isolation(fetch) for fetch in fetches):
             text = (
                 f"read with isolation.level read_uncommitted (exchange {fetches[0]['number']}), and a "
-                "transaction commits its offsets: records of aborted transactions are taken for input"
+                "transaction commits its offsets: records of aborted transactions would be input too"
             )
             yield finding("input-uncommitted", Log("", topic, partition), text)
 
