@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from minibroker.kernel.clock import TimerHandle
 
+_OF_NO_LOGGER = logging.Filter("no logger")
+
 
 def wall_ms() -> int:
     """Milliseconds since the epoch."""
@@ -24,11 +26,11 @@ def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
             import uvloop as fast
 
             # uvloop logs of a loop that it cannot make that it was not closed.
-            logging.getLogger("asyncio").disabled = True
+            logging.getLogger("asyncio").addFilter(_OF_NO_LOGGER)
             try:
                 return fast.new_event_loop()
             finally:
-                logging.getLogger("asyncio").disabled = False
+                logging.getLogger("asyncio").removeFilter(_OF_NO_LOGGER)
     return asyncio.new_event_loop()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import logging
 import threading
 from typing import Any
 
@@ -62,6 +63,14 @@ def test_without_uvloop_the_platforms_loop_serves(monkeypatch: pytest.MonkeyPatc
     for loop in (new_event_loop(), new_event_loop(uvloop=False)):
         assert type(loop).__module__.startswith("asyncio")
         loop.close()
+
+
+def test_a_new_loop_leaves_the_log_of_asyncio_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("asyncio")
+    for disabled in (True, False):
+        monkeypatch.setattr(log, "disabled", disabled)
+        new_event_loop().close()
+        assert (log.disabled, log.filters) == (disabled, [])
 
 
 async def test_what_is_due_now_runs_before_what_comes_later() -> None:
