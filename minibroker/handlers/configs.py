@@ -98,12 +98,10 @@ def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
     in Kafka such a row comes from server.properties."""
     broker = ctx.broker
     own = broker.image.brokers.get(broker.node_id)
-    if entry.value is not None or own is None:
-        return entry
-    node_id, address = str(broker.node_id), f"PLAINTEXT://{own.host}:{own.port}"
+    node_id, address = str(broker.node_id), None if own is None else f"PLAINTEXT://{own.host}:{own.port}"
     addresses = {"listeners": address, "advertised.listeners": address}
     value = {"node.id": node_id, "broker.id": node_id, "log.dirs": broker.log_dir, **addresses}.get(entry.name)
-    if value is None:
+    if entry.value is not None or value is None:
         return entry
     source = ConfigSource.STATIC_BROKER_CONFIG
     return entry._replace(value=value, source=source, synonyms=(ConfigSynonym(entry.name, value, source),))

@@ -94,4 +94,8 @@ def test_the_last_broker_may_be_unregistered() -> None:
     )
     altered = cluster.call(request, m.AlterConfigsResponse, 2)
     assert altered.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    asked = m.DescribeConfigsRequest
+    resource = asked.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=["node.id"])
+    described = cluster.call(asked(resources=[resource]), m.DescribeConfigsResponse, 4)
+    assert [row.value for row in described.results[0].configs] == ["1"]
     cluster.stop()
