@@ -32,6 +32,8 @@ __all__ = [
     "validate_topic_config",
 ]
 
+_OF_THE_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
+"""Kafka's ConfigDef lacks them."""
 _HOUR_MS = 3600 * 1000
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
 _MINUTE_MS = 60 * 1000
@@ -79,7 +81,7 @@ class Settings:
     for an unknown name (with the nearest known one), a value out of range, or two that contradict.
 
     absent: names that the emulated release does not have; they are neither shown nor accepted from clients.
-    unknown: unknown names in the dynamic layers; Kafka keeps them, as a plug-in might, and shows them without a value.
+    unknown: names by layer that Kafka does not know, but keeps, as a plug-in might, and shows without a value.
     """
 
     __slots__ = ("_layers", "_topic_defaults", "_topic_entries", "_values", "absent", "ignored", "jaas", "unknown")
@@ -93,7 +95,6 @@ class Settings:
         absent: frozenset[str] = frozenset(),
     ) -> None:
         self.absent = absent
-        self.unknown: dict[ConfigSource, Mapping[str, None]] = {}
         self.ignored: tuple[str, ...] = ()
         #: The lines of login modules, under their whole names.
         self.jaas: dict[str, str] = {}
@@ -102,6 +103,8 @@ class Settings:
             (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
             (ConfigSource.STATIC_BROKER_CONFIG, self._parse(static or {})),
         )
+        own = dict.fromkeys(name for name in _OF_THE_AUTHORIZER if name in self._layers[-1][1])
+        self.unknown: dict[ConfigSource, Mapping[str, None]] = {ConfigSource.STATIC_BROKER_CONFIG: own}
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         for _, layer in reversed(self._layers):
             self._values.update(layer)
@@ -221,11 +224,13 @@ class Settings:
     # -- description -------------------------------------------------------------------------------------------------
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The broker's own configuration for DescribeConfigs; names that are not known are left out, as in Kafka."""
+        """The broker's own configuration for DescribeConfigs; left out are unknown names and, as in Kafka, internal
+        ones that were not given (ConfigHelperUtils.createResponseConfig)."""
+        given = self._layers[-1][1].keys() - set(_OF_THE_AUTHORIZER)
         known = [
             self._broker_entry(key)
             for name, key in {**BROKER_KEYS, **_unused()}.items()
-            if (not key.internal if names is None else name in names) and name not in self.absent
+            if (not key.internal or name in given) and (names is None or name in names) and name not in self.absent
         ]
         unknown = dict.fromkeys(name for held in self.unknown.values() for name in held)
         return known + [self._unknown_entry(name) for name in unknown if names is None or name in names]
@@ -241,7 +246,7 @@ class Settings:
         return [
             self._topic_entry(key, overrides)
             for name, key in TOPIC_KEYS.items()
-            if (not key.internal or name in overrides if names is None else name in names) and name not in self.absent
+            if (not key.internal or name in overrides) and (names is None or name in names) and name not in self.absent
         ]
 
     def value_of(self, name: str) -> Value:
@@ -395,8 +400,8 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
         elif name in BROKER_KEYS or without_effect(name):
             settings[name] = environ[variable]
         else:
-            near = _suggestion(name, BROKER_KEYS)
-            warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{near}")
+            hint = near(name, BROKER_KEYS)
+            warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{hint}")
     return settings, warnings
 
 
@@ -429,7 +434,7 @@ def _text(value: Any) -> str | None:
 def _topic_key(name: str, absent: frozenset[str]) -> ConfigKey:
     key = TOPIC_KEYS.get(name)
     if key is None or name in absent:
-        raise ConfigError(f"Unknown topic config name: {name}{_suggestion(name, TOPIC_KEYS)}")
+        raise ConfigError(f"Unknown topic config name: {name}{near(name, TOPIC_KEYS)}")
     return key
 
 
@@ -442,7 +447,7 @@ def _refuse_unknown(name: str) -> None:
     from minibroker.config.names import without_effect
 
     if not without_effect(name):
-        raise ConfigError(f"unknown setting {name}{_suggestion(name, BROKER_KEYS)}")
+        raise ConfigError(f"unknown setting {name}{near(name, BROKER_KEYS)}")
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -461,10 +466,6 @@ def _is_jaas_key(name: str) -> bool:
     from minibroker.config.names import jaas_listener
 
     return jaas_listener(name) is not None
-
-
-def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
-    return near(name, known)
 
 
 def _dynamic_only(changes: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, None]]:
