@@ -103,8 +103,8 @@ class Settings:
             (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
             (ConfigSource.STATIC_BROKER_CONFIG, self._parse(static or {})),
         )
-        own = dict.fromkeys(name for name in _OF_THE_AUTHORIZER if name in self._layers[-1][1])
-        self.unknown: dict[ConfigSource, Mapping[str, None]] = {ConfigSource.STATIC_BROKER_CONFIG: own}
+        static_only = dict.fromkeys(name for name in _OF_THE_AUTHORIZER if name in self._layers[-1][1])
+        self.unknown: dict[ConfigSource, Mapping[str, None]] = {ConfigSource.STATIC_BROKER_CONFIG: static_only}
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         for _, layer in reversed(self._layers):
             self._values.update(layer)
