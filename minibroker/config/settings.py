@@ -226,11 +226,13 @@ class Settings:
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The broker's own configuration for DescribeConfigs; left out are unknown names and, as in Kafka, internal
         ones that were not given (ConfigHelperUtils.createResponseConfig)."""
-        given = self._layers[-1][1].keys() - set(_OF_THE_AUTHORIZER)
+        set_at_start = self._layers[-1][1].keys() - set(_OF_THE_AUTHORIZER)
         known = [
             self._broker_entry(key)
             for name, key in {**BROKER_KEYS, **_unused()}.items()
-            if (not key.internal or name in given) and (names is None or name in names) and name not in self.absent
+            if (not key.internal or name in set_at_start)
+            and (names is None or name in names)
+            and name not in self.absent
         ]
         unknown = dict.fromkeys(name for held in self.unknown.values() for name in held)
         return known + [self._unknown_entry(name) for name in unknown if names is None or name in names]
