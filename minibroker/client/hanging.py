@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from minibroker.client.topics import EARLIEST
 from minibroker.client.transactions import NO_OFFSET, Described, ProducerState, TransactionsClient
 from minibroker.coordinators.hashing import partition_for
-from minibroker.rules.decisions import Decision, read_coordinators
+from minibroker.rules.decisions import COMPLETE, Decision, read_coordinators
 from minibroker.rules.moments import CLOCKS_MS
-from minibroker.rules.rows import ABORT, COMMIT, TRANSACTION_STATE, Log, TxnState
+from minibroker.rules.rows import COMMIT, TRANSACTION_STATE, Log, TxnState
 from minibroker.rules.scan import coordinator_rows
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader
@@ -25,7 +25,6 @@ HANGING_AFTER_MS: Final = 15 * 60_000 + 5 * 60_000
 """transaction.max.timeout.ms, and five minutes in which a coordinator can end it (Kafka's TransactionsCommand)."""
 UNDECIDED: Final = "none"
 UNKNOWN: Final = "unknown"
-_COMPLETE: Final = {"CompleteCommit": COMMIT, "CompleteAbort": ABORT}
 
 
 class OpenTransaction(NamedTuple):
@@ -165,9 +164,9 @@ def decided(client: TransactionsClient, suspect: OpenTransaction) -> OpenTransac
     if last is None or decisions:
         return suspect._replace(outcome=UNDECIDED if decisions else UNKNOWN)
     # Compaction left only the last record. With an epoch above that of the records it can be about no others.
-    if last.state in _COMPLETE and (last.producer_id, last.producer_epoch) == (producer_id, epoch + 1):
+    if last.state in COMPLETE and (last.producer_id, last.producer_epoch) == (producer_id, epoch + 1):
         decision = Decision(
-            *(last.transactional_id, producer_id, last.producer_epoch, _COMPLETE[last.state], (), True),
+            *(last.transactional_id, producer_id, last.producer_epoch, COMPLETE[last.state], (), True),
             *(last.leader_epoch, last.start_timestamp, last.update_timestamp, last.update_timestamp, True, NO_OFFSET),
             *(epoch, last.timestamp),
         )

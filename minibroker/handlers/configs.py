@@ -96,12 +96,14 @@ def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeCon
 def _started_with(ctx: RequestContext, entry: ConfigEntry) -> ConfigEntry:
     """The row of a setting that every broker has at its start, here often by another option or chosen by the broker:
     in Kafka such a row comes from server.properties."""
+    if entry.value is not None:
+        return entry
     broker = ctx.broker
     own = broker.image.brokers.get(broker.node_id)
     node_id, address = str(broker.node_id), None if own is None else f"PLAINTEXT://{own.host}:{own.port}"
     addresses = {"listeners": address, "advertised.listeners": address}
     value = {"node.id": node_id, "broker.id": node_id, "log.dirs": broker.log_dir, **addresses}.get(entry.name)
-    if entry.value is not None or value is None:
+    if value is None:
         return entry
     source = ConfigSource.STATIC_BROKER_CONFIG
     return entry._replace(value=value, source=source, synonyms=(ConfigSynonym(entry.name, value, source),))

@@ -14,6 +14,8 @@ from minibroker.rules import rows as r
 from minibroker.rules.moments import ONE_MOMENT, Moments
 
 _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
+COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
+"""Label of a state → the outcome of the transaction that is over."""
 
 
 class Decision(NamedTuple):

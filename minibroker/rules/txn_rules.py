@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding, finding_at
 from minibroker.rules.decisions import (
+    COMPLETE,
     Decision,
     Held,
     TxnLogs,
@@ -31,7 +32,6 @@ GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
 _TRIED = 100
 """Number of decisions or markers at the end of a log for which we try whether the other log was read before them."""
-_COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
 
 
 def judge_transactions(
@@ -344,7 +344,7 @@ class _TxnJudge:
         if not held:
             return
         txn, state = marked[-1], held[-1].state
-        if state.state not in _COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
+        if state.state not in COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
             return
         fact = self._facts.get(txn.log)
         if fact is None or not self._moments.decided_before(txn, fact, state.update_timestamp):
@@ -355,7 +355,7 @@ class _TxnJudge:
             txn.marker_epoch == state.producer_epoch
             and own
             and since
-            and txn.outcome not in (_COMPLETE[state.state], "")
+            and txn.outcome not in (COMPLETE[state.state], "")
         ):
             reason = (
                 f"the coordinator's last word is {state.state}, the marker at {txn.marker_offset} says {txn.outcome}"
