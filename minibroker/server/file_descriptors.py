@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # accepted and not yet refused.
 _SPARE = 64
 _FEWEST_CONNECTIONS = 8
+# To start, and for the connections, files and modules of a transaction and of a group; with 17 they fail half-way.
+_TO_SERVE = 20
 # A closed connection's handle is free only in a later turn of the loop.
 _REFILL_SECONDS = 0.1
 
@@ -31,13 +34,18 @@ def connection_limit(configured: int, disks: Iterable[Disk]) -> int:
     return min(configured, max(room, _FEWEST_CONNECTIONS))
 
 
+def require_handles() -> None:
+    """Raises OSError where the process may open too few to serve anyone."""
+    limit = soft_limit()
+    if limit is not None and limit - _in_use() < _TO_SERVE:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
 def _in_use() -> int:
-    for directory in ("/proc/self/fd", "/dev/fd"):
-        try:
-            return len(os.listdir(directory))
-        except OSError:
-            continue
-    return 32
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return 32
 
 
 class Exhaustion:

@@ -82,8 +82,8 @@ def run_command(
     start: float = 0.0,
     watch: Callable[[JudgedRun, float], None] = lambda run, seconds: None,
 ) -> JudgedRun:
-    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds. The
-    seconds that the script has pass do not count.
+    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds; anew
+    where the script starts it again. The seconds that the script has pass do not count.
     watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the cluster cannot."""
     run = JudgedRun(script, misfit=cluster.misfit(script))
@@ -116,12 +116,12 @@ def run_command(
         try:
             with uninterrupted():
                 child = _start(command, environment)
-            ready, passed = start, 0.0
-            while time.monotonic() - began < timeout + ready + passed:
+            started, earlier, ready, passed = began, 0, start, 0.0
+            while time.monotonic() - started < timeout + ready + passed:
                 run.status = child.poll()
                 _collect(broker, run, numbers)
-                if run.exchanges:
-                    ready = min(ready, time.monotonic() - began)
+                if len(run.exchanges) > earlier:
+                    ready = min(ready, time.monotonic() - started)
                 watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break
@@ -144,8 +144,11 @@ def run_command(
                             time.sleep(seconds)
                     if step.restart:
                         run.restarts += 1
+                        _collect(broker, run, numbers)
+                        earlier = len(run.exchanges)
                         with uninterrupted():
                             child = _start(command, {**environment, RESTARTS: str(run.restarts)})
+                        started, ready, passed = time.monotonic(), start, 0.0
                     elif step.advance_ms:
                         if time.monotonic() >= due[fault.id]:
                             del due[fault.id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from judged_loops import TRYING, LoopRun, runs_of, tell
+from toolchain import TESTS
 
 HELD = {"script": "calm", "verdict": "held", "broken": [], "doubt": "", "notices": []}
 BROKEN = {**HELD, "verdict": "broken", "broken": [{"message": "3 records are missing"}, {"message": "and 2 more"}]}
@@ -25,6 +27,14 @@ def test_each_run_says_what_stopped_it_and_leaves_its_trace(tmp_path: Path) -> N
     assert "no report: the judge ended with 2: minibroker: " in str(runs[3])
     kept = {f"one-1.0-{number}": {f"{TRYING[number - 1]}.{kind}" for kind in ("json", "jsonl")} for number in (1, 2)}
     assert {folder.name: {path.name for path in folder.iterdir()} for folder in tmp_path.iterdir()} == kept
+
+
+@pytest.mark.parametrize("program", ["judged_loops", "judge_page"])
+def test_a_client_that_is_not_known_is_named(program: str) -> None:
+    command = [sys.executable, str(TESTS / "support"), program, "no-such==1.0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "unknown client 'no-such': " in done.stderr
 
 
 def test_what_has_not_begun_when_it_ends_is_not_run(tmp_path: Path) -> None:

@@ -77,6 +77,34 @@ def test_time_that_the_script_has_pass_is_none_of_the_command(
     assert ran.seconds > 75
 
 
+class StartedAgain(Held):
+    """A command that takes thirty looks at it, is killed then, and takes as many once more."""
+
+    held = property(lambda self: self.starts == 1 and self.looks > 30, lambda self, _: None)
+    starts = looks = 0
+
+    def start(self) -> StartedAgain:
+        self.starts, self.looks = self.starts + 1, 0
+        return self
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return 0 if self.starts == 2 and self.looks > 30 else None
+
+
+@pytest.mark.parametrize(("timeout", "status"), [(100, 0), (60, None)])
+def test_a_command_that_is_started_again_has_its_whole_time_again(
+    monkeypatch: pytest.MonkeyPatch, timeout: float, status: int | None
+) -> None:
+    child: Any = StartedAgain()
+    stand_in_for_time_and_command(monkeypatch, child)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: child.start())
+    script = Script("s", "", (step({"api": "EndTxn", "action": "hold", "meanwhile": {"restart_client": True}}),))
+    ran = run.run_command([], script, cluster=child, history=Path("none"), timeout=timeout)
+    assert (ran.status, ran.restarts) == (status, 0 if status is None else 1)
+    assert ran.seconds > 100 or status is None
+
+
 @pytest.mark.parametrize(
     ("requests", "ends"),
     [

@@ -412,10 +412,12 @@ def test_a_data_directory_on_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_limit_that_leaves_no_event_loop_is_one_line() -> None:
-    """Of uvloop's loop too, which logs as well that it was not closed."""
-    argv = [sys.executable, "-m", "minibroker", "serve", "--port", "0", "--ephemeral"]
-    limited = ["sh", "-c", 'ulimit -n 8; exec "$@"', "sh", *argv]
+@pytest.mark.parametrize("files", [8, 14, 16, 18])
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("proxy", "--upstream", "127.0.0.1:1", "--port", "0")])
+def test_too_few_file_descriptors_are_one_line(files: int, command: tuple[str, ...]) -> None:
+    """Of uvloop's loop too, which logs as well that it was not closed; and where it could start, but not serve."""
+    argv = [sys.executable, "-m", "minibroker", *command]
+    limited = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *argv]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(limited, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (1, "minibroker: Too many open files: see `ulimit -n`\n")

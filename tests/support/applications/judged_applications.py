@@ -6,6 +6,7 @@ museum's cache; and so benchmarks/results/judge.md the loop of `judged_loops.py`
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -98,6 +99,14 @@ def _started(client: str, version: str, sources: Sequence[str]) -> Iterator[list
     paths = [TESTS / source for source in sources]
     with program("kafka-clients" if client == JAVA else client, version, paths) as argv:
         yield argv
+
+
+def client_version(text: str) -> tuple[str, str]:
+    """Of CLIENT or CLIENT==VERSION, for argparse; the newest version where there is none."""
+    client, _, wanted = text.partition("==")
+    if client not in CLIENTS:
+        raise argparse.ArgumentTypeError(f"unknown client {client!r}: there are {', '.join(CLIENTS)}")
+    return client, wanted or release(client)
 
 
 def release(client: str) -> str:

@@ -21,7 +21,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from judged_applications import LOOPS, NoReport, judged, judged_apart, loop_of, release, script_options
+from judged_applications import LOOPS, NoReport, client_version, judged, judged_apart, loop_of, script_options
+
+from minibroker.kernel.arguments import directory
+from minibroker_lab.museum.clients import ClientError
 
 
 class Mistake(NamedTuple):
@@ -177,16 +180,17 @@ def _program() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=NIGHTLY_RUNS)
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
-    parser.add_argument("--kept", type=Path)
-    parser.add_argument("clients", nargs="*", default=list(LOOPS), metavar="CLIENT[==VERSION]")
+    parser.add_argument("--kept", type=directory)
+    parser.add_argument("clients", nargs="*", type=client_version, metavar="CLIENT[==VERSION]")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as started:
         commands = {}
-        for text in arguments.clients:
-            client, _, version = text.partition("==")
-            version = version or release(client)
-            commands[f"{client} {version}"] = started.enter_context(loop_of(client, version))
+        for client, version in arguments.clients or map(client_version, LOOPS):
+            try:
+                commands[f"{client} {version}"] = started.enter_context(loop_of(client, version))
+            except ClientError as error:
+                parser.error(str(error))
         all_held = tell(runs_of(commands, arguments.runs, at_once=arguments.at_once, kept=arguments.kept))
     return 0 if all_held else 1
 

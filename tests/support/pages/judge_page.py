@@ -1,6 +1,6 @@
 """Runs the loop of each client library under every bundled script and writes the tables of benchmarks/results/judge.md.
 
-python tests/support judge_page [--place NAME] [--script NAME] [--kept DIR] [CLIENT==VERSION …]
+python tests/support judge_page [--place NAME] [--script NAME] [--kept DIR] [CLIENT[==VERSION] …]
 
 Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
 `--kept` gets the traces and the output of what was not held.
@@ -24,10 +24,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from judged_applications import CLIENTS, OLD, NoReport, judged_apart, loop_of, release, script_options
+from judged_applications import CLIENTS, OLD, NoReport, client_version, judged_apart, loop_of, release, script_options
 from real_kafka import NotStarted, real_kafka
 from toolchain import tool
 
+from minibroker.kernel.arguments import directory
 from minibroker_lab.judge.report import NOT_APPLICABLE, UNDECIDED
 from minibroker_lab.judge.scripts import bundled, load
 from minibroker_lab.judge.upstream import misfit
@@ -246,12 +247,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--script", action="append", choices=bundled())
-    parser.add_argument("--kept", type=Path)
+    parser.add_argument("--kept", type=directory)
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
-    parser.add_argument("column", nargs="*")
+    parser.add_argument("columns", nargs="*", type=client_version, metavar="CLIENT[==VERSION]")
     arguments = parser.parse_args()
     places = arguments.place or list(PLACES)
-    names = [column_name.replace("==", " ") for column_name in arguments.column] or columns()
+    names = [" ".join(column) for column in arguments.columns] or columns()
     writing, ending = threading.Lock(), threading.Event()
 
     def run(task: tuple[str, str]) -> None:
