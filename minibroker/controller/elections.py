@@ -83,8 +83,9 @@ def _completed(
         return replicas, isr, adding, removing
     staying = tuple(node for node in replicas if node not in removing)
     kept_isr = tuple(node for node in isr if node not in removing)
-    awaited = staying if len(adding) < len(removing) else adding
-    if not staying or not kept_isr or any(node not in isr for node in awaited):
+    # One that is added and removed, as by a second reassignment that leads back, is waited for in vain.
+    awaited = (*adding, *staying) if len(adding) < len(removing) else adding
+    if not staying or not kept_isr or any(node not in kept_isr for node in awaited):
         return replicas, isr, adding, removing
     return staying, kept_isr, (), ()
 

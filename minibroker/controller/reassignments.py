@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from minibroker.controller.elections import changed
+from minibroker.controller.elections import Election, changed
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState, PartitionChange, Steps, outcome_of
 from minibroker.controller.topics import check_replica_list
@@ -71,30 +71,34 @@ class ReassignmentControl:
         self, topic: TopicImage, partition: PartitionImage, replicas: Sequence[int], same_count: bool
     ) -> PartitionImage:
         check_replica_list(replicas, self._state.image.brokers)
-        before = _original(partition)
-        if same_count and len(replicas) != len(before):
+        count = len(set(partition.replicas) - set(partition.removing))
+        if same_count and len(replicas) != count:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"The replication factor is changed from {len(before)} to {len(replicas)}",
+                f"The replication factor is changed from {count} to {len(replicas)}",
             )
-        # A second reassignment replaces the first: replicas that only the first one added are removed as well.
-        adding = tuple(n for n in replicas if n not in before)
-        removing = tuple(n for n in partition.replicas if n not in replicas)
-        merged = (*replicas, *(n for n in partition.replicas if n not in replicas))
-        wanted = self._replication.wanted(topic, partition)._replace(replicas=merged, adding=adding, removing=removing)
+        adding = sorted(set(replicas) - set(partition.replicas))
+        removing = sorted(set(partition.replicas) - set(replicas))
+        # An empty list leaves that of the one under way (ReplicationControlManager.changePartitionReassignment): one
+        # that leads back waits for replicas that it removes, until it is cancelled. No leader is elected uncleanly.
+        wanted = self._replication.wanted(topic, partition)._replace(
+            replicas=(*replicas, *removing), adding=adding or None, removing=removing or None, election=Election.ONLINE
+        )
         return changed(partition, wanted)
 
     def _cancelled(self, topic: TopicImage, partition: PartitionImage) -> PartitionImage:
         if not partition.adding and not partition.removing:
-            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        before = _original(partition)
-        isr = [n for n in partition.isr if n in before]
-        if not isr:
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        original = [n for n in partition.replicas if n not in partition.adding]
+        isr = [n for n in partition.isr if n in original]
+        wanted = self._replication.wanted(topic, partition)
+        if not isr and wanted.election is not Election.UNCLEAN:
             raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unable to cancel: none of the original replicas is in sync."
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {topic.name}:{partition.index} because it would require "
+                "an unclean leader election.",
             )
-        wanted = self._replication.wanted(topic, partition)._replace(replicas=before, isr=isr, adding=(), removing=())
-        return changed(partition, wanted)
+        return changed(partition, wanted._replace(replicas=original, isr=isr or original[:1], adding=(), removing=()))
 
     def listed(self, request: m.ListPartitionReassignmentsRequest, _: int = 0) -> m.ListPartitionReassignmentsResponse:
         """ListPartitionReassignments v0: those under way, of the partitions named or of all."""
@@ -120,8 +124,3 @@ class ReassignmentControl:
                     )
                 )
         return m.ListPartitionReassignmentsResponse(topics=topics)
-
-
-def _original(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas before the reassignment under way."""
-    return tuple(n for n in partition.replicas if n not in partition.adding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,12 +25,16 @@ PARTITION = PartitionImage(0, (1, 2, 3), (1, 2), 1, leader_epoch=5, partition_ep
 BROKERS = [BrokerImage(node, "localhost", 9000 + node, epoch=100 + node) for node in range(1, 6)]
 
 
-def state_with(partition: PartitionImage, brokers: list[BrokerImage] = BROKERS) -> ControllerState:
+def state_with(
+    partition: PartitionImage,
+    brokers: list[BrokerImage] = BROKERS,
+    configs: Mapping[str, str | None] = MappingProxyType({}),
+) -> ControllerState:
     state = ControllerState(Settings(), MetadataJournal(FaultyDisk()), Random(1), cluster_id="c", controller_id=1)
     state.load()
     for broker in brokers:
         state.register_broker(broker)
-    state.take_over_topic("t", TOPIC_ID, [partition], {})
+    state.take_over_topic("t", TOPIC_ID, [partition], configs)
     return state
 
 
@@ -118,6 +123,65 @@ def test_a_cancelled_reassignment_leaves_the_old_replicas(isr: tuple[int, ...]) 
 
 
 def test_a_reassignment_whose_old_replicas_are_all_behind_is_not_cancelled() -> None:
-    with pytest.raises(ApiError, match="none of the original replicas") as refused:
+    with pytest.raises(ApiError, match="t:0 because it would require an unclean leader election") as refused:
         cancelled(isr=(4,), leader=4)
     assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# Measured with Apache Kafka 4.4.0, brokers 3 and 4 stopped: replicas of the request, and then leader, leader epoch,
+# all replicas, those being added and removed.
+_OVER_ONE_UNDER_WAY = [
+    [((3,), 1, 0, (3, 1, 2), (3,), (1, 2)), ((1, 2), 1, 0, (1, 2, 3), (3,), (3,)), (None, 1, 1, (1, 2), (), ())],
+    [((1, 3), 1, 0, (1, 3, 2), (3,), (2,)), ((2, 1), 1, 0, (2, 1, 3), (3,), (3,)), (None, 1, 1, (2, 1), (), ())],
+    [
+        ((4, 3), 1, 0, (4, 3, 1, 2), (3, 4), (1, 2)),
+        ((4, 1), 1, 0, (4, 1, 2, 3), (3, 4), (2, 3)),
+        (None, 1, 1, (1, 2), (), ()),
+    ],
+    [
+        ((2, 1, 3), 1, 0, (2, 1, 3), (3,), ()),
+        ((2,), 1, 0, (2, 1, 3), (3,), (1, 3)),
+        (None, 1, 1, (2, 1), (), ()),
+    ],
+]
+
+
+def with_two_down(
+    partition: PartitionImage, configs: Mapping[str, str | None] = MappingProxyType({})
+) -> ControllerState:
+    return state_with(partition, [replace(b, fenced=b.node_id > 2) for b in BROKERS], configs)
+
+
+@pytest.mark.parametrize("steps", _OVER_ONE_UNDER_WAY, ids=lambda steps: str([step[0] for step in steps]))
+def test_a_second_reassignment_keeps_what_it_does_not_replace(
+    steps: list[tuple[tuple[int, ...] | None, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]],
+) -> None:
+    state = with_two_down(replace(PARTITION, replicas=(1, 2), leader_epoch=0))
+    for replicas, *expected in steps:
+        ReassignmentControl(state, ReplicationControl(state)).reassign("t", 0, replicas)
+        after = partition_in(state)
+        assert [after.leader, after.leader_epoch, after.replicas, after.adding, after.removing] == expected
+
+
+def test_the_number_of_replicas_is_that_at_the_end_of_the_reassignment_under_way() -> None:
+    state = with_two_down(replace(PARTITION, replicas=(1, 2)))
+    reassign = ReassignmentControl(state, ReplicationControl(state)).reassign
+    reassign("t", 0, (1, 3, 4))
+    with pytest.raises(ApiError, match="The replication factor is changed from 3 to 2"):
+        reassign("t", 0, (3, 4), same_count=True)
+    reassign("t", 0, (2, 4, 3), same_count=True)
+    assert partition_in(state).replicas == (2, 4, 3, 1)
+
+
+def test_a_reassignment_elects_no_leader_uncleanly_and_its_cancelling_keeps_an_old_replica() -> None:
+    unclean = {"unclean.leader.election.enable": "true"}
+    state = with_two_down(PartitionImage(0, (3, 4), (), -1, 2, 9), unclean)
+    reassign = ReassignmentControl(state, ReplicationControl(state)).reassign
+    reassign("t", 0, (1, 3))
+    assert (partition_in(state).leader, partition_in(state).replicas) == (-1, (1, 3, 4))
+    reassign("t", 0, None)
+    after = partition_in(state)
+    assert (after.leader, after.leader_epoch, after.replicas, after.isr) == (-1, 3, (3, 4), (3,))
+    with pytest.raises(ApiError) as refused:
+        reassign("t", 0, None)
+    assert (refused.value.code, refused.value.message) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
