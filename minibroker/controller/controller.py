@@ -55,8 +55,7 @@ class Controller:
         self._executor = executor
         self._syncing = False
         self._unsynced: list[tuple[Deferred[Response], Response]] = []
-        unknown_operation = ErrorCode[semantics.unknown_logger_operation]
-        topics, configs = TopicControl(state), ConfigControl(state, executor, unknown_operation)
+        topics, configs = TopicControl(state), ConfigControl(state, executor, semantics)
         features = FeatureControl(state, semantics.problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
