@@ -16,6 +16,7 @@ from minibroker.config.settings import environment_config, parse_assignment
 from minibroker.config.types import configured_address
 from minibroker.exit_codes import EXIT_FAILED, EXIT_OK
 from minibroker.kernel import logs
+from minibroker.kernel.addresses import format_address
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.words import fail
 from minibroker.output import say
@@ -154,8 +155,7 @@ def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     say(f"bootstrap.servers={servers}")
     say_control(service)
     if service.metrics is not None:
-        host, port = service.metrics.address
-        say(f"metrics={host}:{port}")
+        say(f"metrics={format_address(*service.metrics.address)}")
     if arguments.like_kafka_image:
         say(*(line.format(id=service.cluster.nodes[0].node_id) for line in _KAFKA_LINES))
     sys.stdout.flush()

@@ -27,8 +27,6 @@ _REFILL_SECONDS = 0.1
 def connection_limit(configured: int, disks: Iterable[Disk]) -> int:
     """The most connections at one time: `configured`, or as many as leave the disks the files that they count on."""
     limit = soft_limit()
-    if limit is None:
-        return configured
     files = sum(disk.max_handles for disk in disks if isinstance(disk, OsDisk))
     room = limit - files - _in_use() - min(_SPARE, limit // 8)
     return min(configured, max(room, _FEWEST_CONNECTIONS))
@@ -36,8 +34,7 @@ def connection_limit(configured: int, disks: Iterable[Disk]) -> int:
 
 def require_handles() -> None:
     """Raises OSError where the process may open too few to serve anyone."""
-    limit = soft_limit()
-    if limit is not None and limit - _in_use() < _TO_SERVE:
+    if soft_limit() - _in_use() < _TO_SERVE:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 

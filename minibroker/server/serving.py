@@ -8,14 +8,14 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from minibroker.config.types import ConfigError
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.exit_codes import EXIT_FAILED, EXIT_USAGE
 from minibroker.kernel import logs
-from minibroker.kernel.addresses import Address
+from minibroker.kernel.addresses import Address, format_address
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
@@ -69,10 +69,9 @@ def say_control(service: Any) -> None:
     control = service.control
     if control is None:
         return
-    host, port = control.address
     if service.options.control_token is None:
         say(f"minibroker: the control API's token is {control.token}", to=sys.stderr, flush=True)
-    say(f"control={host}:{port}")
+    say(f"control={format_address(*control.address)}")
     if control.page is not None:
         say(f"page={control.page_url}")
 
@@ -139,11 +138,9 @@ def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
     """Set `stopping` once standard input ends."""
 
     def watch() -> None:
-        try:
+        with suppress(OSError):
             while os.read(0, 4096):
                 pass
-        except OSError:
-            pass
         if not loop.is_closed():
             loop.call_soon_threadsafe(stopping.set)
 

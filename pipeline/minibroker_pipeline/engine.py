@@ -323,7 +323,7 @@ def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: 
     return lineage_rows(number, plan.lineages[number], plan.files, part, outcomes, offsets, begins)
 
 
-def _judge_key(pair: tuple[tuple[int, bytes], Iterable[Any]], gone: Deleted) -> list[r.Finding]:
+def _judge_key(pair: tuple[tuple[int, bytes | None], Iterable[Any]], gone: Deleted) -> list[r.Finding]:
     return judge_key(pair[0][1], pair[1], gone)
 
 

@@ -16,6 +16,7 @@ from minibroker.rules.history_rules import RecordPosition, judge_lineage
 from minibroker.rules.lineage_keys import POSITION, bytes_of, checked_key, place_of, values_of
 from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, CommittedOffset, Finding, LogFacts, Transaction
+from minibroker.rules.rules import finding
 from minibroker_pipeline.files import Files, NotReadable, Part
 from minibroker_pipeline.outcomes import Outcomes
 from minibroker_pipeline.reading import PlainRecord, read_records
@@ -27,8 +28,8 @@ UNSETTLED_INPUT, OPEN_OUTPUT = "unsettled input", "open output"
 
 Bounds = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset."""
-Row = tuple[tuple[int, bytes], tuple[str, RecordPosition]]
-"""((which application, what ties records together), (side, place))."""
+Row = tuple[tuple[int, bytes | None], tuple[str, RecordPosition]]
+"""((which application, what ties records together), (side, place)); None for the first of a part that nothing ties."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def lineage_rows(
     log = part.facts.log
     sides = [side for side, topics in ((INPUT, lineage.inputs), (OUTPUT, lineage.outputs)) if log.topic in topics]
     end = 1 << 62 if offsets is None else offsets.get((log.topic, log.partition), 0)
-    running = isinstance(files, Topics)
+    running, untied = isinstance(files, Topics), {INPUT: False, OUTPUT: False}
     for record in read_records(files, part) if sides else ():
         if record.offset < part.facts.start_offset:
             continue
@@ -148,8 +149,11 @@ def lineage_rows(
             elif side == INPUT and not (committed and record.offset < end):
                 as_side = UNSETTLED_INPUT if running and committed else ""
             if as_side:
-                for key in _keys(record, lineage, side, begins):
-                    yield (number, key), (as_side, place)
+                keys = [*_keys(record, lineage, side, begins)]
+                yield from (((number, key), (as_side, place)) for key in keys)
+                if not keys and untied.get(as_side) is False and not lineage.key.startswith(POSITION):
+                    untied[as_side] = True
+                    yield (number, None), (as_side, place)
 
 
 def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> Iterator[bytes]:
@@ -170,9 +174,11 @@ def _values(record: PlainRecord, how: str) -> Iterator[Any]:
     return values_of(how, record.key, record.value, record.headers)
 
 
-def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:
+def judge_key(key: bytes | None, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:
     """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one. What a deleted record
     would explain is a notice."""
+    if key is None:
+        return _untied(rows)
     sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = defaultdict(dict)
     for side, place in rows:
         replicas = sides[side]
@@ -181,13 +187,26 @@ def judge_key(key: bytes, rows: Iterable[tuple[str, RecordPosition]], gone: Dele
     inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
     unsettled, open_outputs = len(sides[UNSETTLED_INPUT]), len(sides[OPEN_OUTPUT])
     findings = judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
-    return [_doubted(finding, gone.outputs if finding.rule == "lineage-lost" else gone.inputs) for finding in findings]
+    return [_doubted(found, gone.outputs if found.rule == "lineage-lost" else gone.inputs) for found in findings]
 
 
-def _doubted(finding: Finding, reason: str) -> Finding:
+def _untied(rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
+    """A notice for each side: else a wrong `--lineage-key` looks like an application without a fault."""
+    firsts: dict[str, RecordPosition] = {}
+    for side, place in rows:
+        firsts[side] = min(place, firsts.get(side, place))
+    reason = "records that lack what --lineage-key names, such as this one, are not compared"
+    return [
+        finding(rule, firsts[side].log, reason, first_offset=firsts[side].offset, severity=NOTICE)
+        for side, rule in ((INPUT, "lineage-lost"), (OUTPUT, "lineage-stray"))
+        if side in firsts
+    ]
+
+
+def _doubted(found: Finding, reason: str) -> Finding:
     if not reason:
-        return finding
-    return finding._replace(message=f"{finding.message}; or it was deleted: {reason}", severity=NOTICE)
+        return found
+    return found._replace(message=f"{found.message}; or it was deleted: {reason}", severity=NOTICE)
 
 
 def _shown(key: bytes) -> Any:

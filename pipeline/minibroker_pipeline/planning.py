@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from minibroker.client.security import PLAINTEXT, Security
-from minibroker_pipeline.files import Files
+from minibroker_pipeline.files import Files, NotReadable
 from minibroker_pipeline.lineage import lineage_of, read_order
 from minibroker_pipeline.listing import Spread, list_directory, local_partition
 from minibroker_pipeline.plan import Plan
@@ -52,6 +52,9 @@ def plan_for(
         files = Files(path)
         listed = list_directory(files, **chosen, spread=spread)
     facts, parts = tuple(listed.facts), tuple(listed.parts)
+    there = {fact.log.topic for fact in facts}.union(found.log.topic for found in listed.findings)
+    if absent := {*topics}.union(*(one.topics for one in lineages)) - there:  # a misspelt name must not hide a fault
+        raise NotReadable(f"{files.uri}: no partition of {', '.join(sorted(absent))}")
     return Plan(files, facts, parts, files.uri, lineages=lineages, findings=listed.findings, **more)
 
 

@@ -22,22 +22,22 @@ MAX_GATHER = 512
 
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
 _OPEN_FLAGS = _READ_FLAGS | os.O_RDWR
+_NO_LIMIT = 1 << 62
 
 
-def soft_limit() -> int | None:
-    """The number of handles that this process may have; None without a limit."""
+def soft_limit() -> int:
+    """The number of handles that this process may have."""
     try:
         import resource
     except ImportError:  # Windows has no such limit, but the C runtime's _open gives at most 8192 handles
-        return None
+        return _NO_LIMIT
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    return _NO_LIMIT if soft == resource.RLIM_INFINITY else soft
 
 
 def default_max_handles() -> int:
     """A quarter of the soft limit on open files, at most :data:`MAX_HANDLES`."""
-    soft = soft_limit()
-    return MAX_HANDLES if soft is None else max(16, min(MAX_HANDLES, soft // 4))
+    return max(16, min(MAX_HANDLES, soft_limit() // 4))
 
 
 class _Errors:

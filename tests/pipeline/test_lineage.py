@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -172,6 +173,31 @@ def test_a_field_of_both_sides(tmp_path: Path) -> None:
     logs = {"in-0": written(order(1), order("2"), order(3)), "out-0": written(order(3), order(1), order(1))}
     found = audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", "field:order.id")
     assert found == [("lineage-duplicate", "out-0", 2), ("lineage-lost", "in-0", 1)]
+
+
+@pytest.mark.parametrize("key", ["key", "header:name", "field:id"])
+def test_records_that_nothing_ties_are_told(key: str, tmp_path: Path) -> None:
+    """One notice a side; the others are compared all the same."""
+    tied, untied = Record(0, 1, b"k", b'{"id": 1}', [("name", b"n")]), Record(0, 1, None, b"")
+    logs = {"in-0": written(tied, untied, untied, tied), "in-1": written(untied), "out-0": written(tied, untied)}
+    options = ("--lineage", "in=out", "--lineage-key", key)
+    told, lost = ("lineage-lost", "in-0", 1), ("lineage-lost", "in-0", 3)
+    assert audit(tmp_path, logs, *options) == [told, lost, ("lineage-stray", "out-0", 1)]
+    logs = {"in-0": written(untied), "out-0": written(tied)}
+    shutil.rmtree(tmp_path / "data")
+    found = audit(tmp_path, logs, "--lineage", "out=in", "--lineage-key", key)
+    assert found == [("lineage-lost", "out-0", 0), ("lineage-stray", "in-0", 0)]
+    found = audit(tmp_path, {"out-0": written(untied)}, *options, code=0)
+    assert found == [("lineage-lost", "in-0", 0), ("lineage-stray", "out-0", 0)]
+
+
+@pytest.mark.parametrize("options", [("--lineage", "in=oops"), ("--lineage", "in,oops=in"), ("--topic", "oops")])
+def test_a_topic_that_is_not_there_is_named(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_files({"in-0/00000000000000000000.log": INPUT}, tmp_path)
+    assert main(["audit", str(path), "--topic", "in", *options]) == 2
+    assert capsys.readouterr().err == f"minibroker audit: {path}: no partition of oops\n"
 
 
 @pytest.mark.parametrize("key", ["header:", "field:", "position:key", "position:", "position:header:", "nothing"])

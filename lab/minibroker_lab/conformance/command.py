@@ -95,9 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-on",
-        type=Weight,
-        choices=list(Weight),
-        default=Weight.DETAIL,
+        choices=[weight.value for weight in Weight],
+        default=Weight.DETAIL.value,
         metavar="WEIGHT",
         help=f"exit status 1 only for failures of this weight or a heavier one: {', '.join(w.value for w in Weight)} "
         f"(default {Weight.DETAIL.value}: for all)",
@@ -267,7 +266,7 @@ def _conclude(verdict: Verdict, baseline: Earlier | None, arguments: argparse.Na
         unrun, bad = [*since.unrun], [*since.new]
     if unrun:
         return BROKER_DIED
-    return FAILED if any(result.fails(arguments.fail_on) for result in bad) else PASSED
+    return FAILED if any(result.fails(Weight(arguments.fail_on)) for result in bad) else PASSED
 
 
 def _of_before(

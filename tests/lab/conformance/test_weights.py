@@ -100,6 +100,13 @@ def test_what_the_run_fails_on(broker: ScriptedBroker, tmp_path: Path, weight: s
     assert run(broker, tmp_path, steps, options=("--fail-on", weight)) == status
 
 
+def test_a_weight_that_is_none_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--bootstrap", "127.0.0.1:1", "--fail-on", "heavy"])
+    said = capsys.readouterr().err
+    assert [word for word in ("heavy", "exactly-once", "recovery", "code", "detail") if word not in said] == []
+
+
 @pytest.mark.parametrize(("subject", "status"), [(FENCED, 1), (REFUSED, 0)])
 def test_what_was_not_reached_counts_as_what_it_could_have_shown(
     broker: ScriptedBroker, tmp_path: Path, subject: str, status: int

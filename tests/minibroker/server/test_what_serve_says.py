@@ -15,14 +15,14 @@ KAFKA = [
 """What testcontainers and others wait for in the log of Kafka's image."""
 
 
-def service(*, token: str | None, page: bool = True, control: bool = True, metrics: bool = True) -> Any:
-    served = SimpleNamespace(
-        address=("127.0.0.1", 8), token="made up", page=page or None, page_url="http://h:8/?token=x"
-    )
+def service(
+    *, token: str | None, page: bool = True, control: bool = True, metrics: bool = True, host: str = "127.0.0.1"
+) -> Any:
+    served = SimpleNamespace(address=(host, 8), token="made up", page=page or None, page_url="http://h:8/?token=x")
     return SimpleNamespace(
         outside_servers="me:9092",
         bootstrap_servers="127.0.0.1:9092",
-        metrics=SimpleNamespace(address=("127.0.0.1", 7)) if metrics else None,
+        metrics=SimpleNamespace(address=(host, 7)) if metrics else None,
         control=served if control else None,
         options=SimpleNamespace(control_token=token),
         cluster=SimpleNamespace(nodes=[SimpleNamespace(node_id=5)]),
@@ -45,9 +45,9 @@ def service(*, token: str | None, page: bool = True, control: bool = True, metri
             "",
         ),
         (
-            service(token=None, page=False, metrics=False),
+            service(token=None, page=False, host="::1"),
             False,
-            ["bootstrap.servers=127.0.0.1:9092", "control=127.0.0.1:8"],
+            ["bootstrap.servers=127.0.0.1:9092", "control=[::1]:8", "metrics=[::1]:7"],
             "minibroker: the control API's token is made up\n",
         ),
         (service(token="given", control=False, metrics=False), True, ["bootstrap.servers=me:9092", *KAFKA], ""),
