@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.exit_codes import EXIT_OK
+from minibroker.kernel.arguments import from_1
 from minibroker.kernel.extras import hint, hint_for, missing
 from minibroker.kernel.words import fail
 from minibroker.output import say, write_out
@@ -28,6 +29,17 @@ WITHOUT_SPARK_BYTES = 4 << 30
 """And this where Spark is not installed: a minute or two, and memory for what its producers and transactions are."""
 HERE, SPARK = "here", "spark"
 ENGINES = ("auto", SPARK, HERE)
+_KEY = "key"
+_GOES_WITH = {
+    "follow": "bootstrap",
+    "metrics": "follow",
+    "checkpoint": "follow",
+    "command_config": "bootstrap",
+    "group": "lineage",
+    "lineage_key": "lineage",
+    "no_batches": "out",
+}
+"""Options that would do nothing without the other."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--depth", choices=DEPTHS, default=RECORDS, help="how much of each batch is read (%(default)s)")
     parser.add_argument("--as-of", metavar="TIME", help="time of the data: now, ms since 1970, or ISO 8601")
-    parser.add_argument("--max-timeout-ms", type=int, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
+    parser.add_argument("--max-timeout-ms", type=from_1, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
     parser.add_argument("--content", action="store_true", help="look for records written again after an epoch bump")
     parser.add_argument(
         "--lineage",
@@ -61,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lineage-key",
-        default="key",
+        default=_KEY,
         metavar="HOW",
         help="key, value, header:NAME, field:NAME, or position: and one of the last two",
     )
@@ -121,8 +133,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if (arguments.path is None) == (arguments.bootstrap is None):
         raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
-    if arguments.follow and arguments.bootstrap is None:
-        raise ValueError("--follow goes with --bootstrap")
+    _refuse_useless(arguments)
     if arguments.follow and any((arguments.out, arguments.json, arguments.html, arguments.lineage, arguments.content)):
         others = "--out, --json, --html, --lineage and --content"
         raise ValueError(f"--follow prints findings as they come; {others} do not go with it")
@@ -131,13 +142,8 @@ def _run(arguments: argparse.Namespace) -> int:
             "--follow runs in this process only: a round judges what is new beside what earlier rounds have kept, and "
             "Spark keeps nothing between rounds"
         )
-    for name in ("metrics", "checkpoint"):
-        if getattr(arguments, name) is not None and not arguments.follow:
-            raise ValueError(f"--{name} goes with --follow")
     if arguments.metrics is not None and missing(["prometheus_client"]):
         raise ValueError(hint("--metrics", "prometheus_client"))
-    if arguments.command_config is not None and arguments.bootstrap is None:
-        raise ValueError("--command-config goes with --bootstrap")
     if arguments.timeout_ms is not None and (arguments.bootstrap is None or arguments.timeout_ms < 1):
         raise ValueError("--timeout-ms goes with --bootstrap, and is 1 or more")
     for uri in (arguments.json, arguments.html):
@@ -148,6 +154,15 @@ def _run(arguments: argparse.Namespace) -> int:
         return _with_plan(arguments, plan_of(arguments, spark), spark)
     finally:
         spark.stop()
+
+
+def _refuse_useless(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for an option that would do nothing."""
+    for name, other in _GOES_WITH.items():
+        if getattr(arguments, name) not in (None, False, _KEY) and not getattr(arguments, other):
+            raise ValueError(f"--{name.replace('_', '-')} goes with --{other}")
+    if arguments.engine == HERE and (arguments.master is not None or arguments.conf):
+        raise ValueError("--master and --conf are for Spark: leave them out, or --engine here")
 
 
 def _with_plan(arguments: argparse.Namespace, plan: Plan, spark: _Session) -> int:

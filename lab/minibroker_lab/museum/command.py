@@ -120,7 +120,10 @@ def run(arguments: argparse.Namespace, *, program: Programs = program, try_out: 
 
 
 def _refuse_useless(arguments: argparse.Namespace) -> None:
-    """Raises CaseError for an option that would do nothing."""
+    """Raises CaseError for an option or a name that would do nothing."""
+    if arguments.case and (arguments.all or arguments.do == _LIST):
+        every = "--all is" if arguments.all else "list shows"
+        raise CaseError(f"{every} every case: leave out {' '.join(arguments.case)}")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     for name in sorted({name for names in _OPTIONS.values() for name in names} - _OPTIONS[arguments.do]):

@@ -141,6 +141,8 @@ def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFi
         ),
         (["run", "mini-7", "--failure", "timeout"], "--failure is for scoreboard, not for run"),
         (["matrix", "--save"], "--save is for run, scoreboard, not for matrix"),
+        (["list", "mini-7"], "list shows every case: leave out mini-7"),
+        (["run", "--all", "mini-7"], "--all is every case: leave out mini-7"),
         (["list", "--calm"], "--calm is for run, not for list"),
         (["scoreboard"], "--cases is for list, show, run, matrix, not for scoreboard"),
         (
