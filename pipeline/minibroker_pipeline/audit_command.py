@@ -158,9 +158,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _refuse_useless(arguments: argparse.Namespace) -> None:
     """Raises ValueError for an option that would do nothing."""
-    for name, other in _GOES_WITH.items():
-        if getattr(arguments, name) not in (None, False, _KEY) and not getattr(arguments, other):
-            raise ValueError(f"--{name.replace('_', '-')} goes with --{other}")
+    for name, needed in _GOES_WITH.items():
+        if getattr(arguments, name) not in (None, False, _KEY) and not getattr(arguments, needed):
+            raise ValueError(f"--{name.replace('_', '-')} goes with --{needed}")
     if arguments.engine == HERE and (arguments.master is not None or arguments.conf):
         raise ValueError("--master and --conf are for Spark: leave them out, or --engine here")
 

@@ -187,7 +187,7 @@ def judge_key(key: bytes | None, rows: Iterable[tuple[str, RecordPosition]], gon
     inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
     unsettled, open_outputs = len(sides[UNSETTLED_INPUT]), len(sides[OPEN_OUTPUT])
     findings = judge_lineage(_shown(key), inputs, outputs, unsettled_inputs=unsettled, open_outputs=open_outputs)
-    return [_doubted(found, gone.outputs if found.rule == "lineage-lost" else gone.inputs) for found in findings]
+    return [_doubted(judged, gone.outputs if judged.rule == "lineage-lost" else gone.inputs) for judged in findings]
 
 
 def _untied(rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
@@ -203,10 +203,10 @@ def _untied(rows: Iterable[tuple[str, RecordPosition]]) -> list[Finding]:
     ]
 
 
-def _doubted(found: Finding, reason: str) -> Finding:
+def _doubted(judged: Finding, reason: str) -> Finding:
     if not reason:
-        return found
-    return found._replace(message=f"{found.message}; or it was deleted: {reason}", severity=NOTICE)
+        return judged
+    return judged._replace(message=f"{judged.message}; or it was deleted: {reason}", severity=NOTICE)
 
 
 def _shown(key: bytes) -> Any:

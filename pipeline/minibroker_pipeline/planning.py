@@ -52,8 +52,10 @@ def plan_for(
         files = Files(path)
         listed = list_directory(files, **chosen, spread=spread)
     facts, parts = tuple(listed.facts), tuple(listed.parts)
-    there = {fact.log.topic for fact in facts}.union(found.log.topic for found in listed.findings)
-    if absent := {*topics}.union(*(one.topics for one in lineages)) - there:  # a misspelt name must not hide a fault
+    there = {fact.log.topic for fact in facts}.union(fault.log.topic for fault in listed.findings)
+    if (
+        absent := {*topics}.union(*(application.topics for application in lineages)) - there
+    ):  # a misspelt name must not hide a fault
         raise NotReadable(f"{files.uri}: no partition of {', '.join(sorted(absent))}")
     return Plan(files, facts, parts, files.uri, lineages=lineages, findings=listed.findings, **more)
 
