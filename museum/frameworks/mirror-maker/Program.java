@@ -1,7 +1,10 @@
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.connect.mirror.IdentityReplicationPolicy;
+import org.apache.kafka.connect.errors.NotFoundException;
 import org.apache.kafka.connect.mirror.MirrorMaker;
+import org.apache.kafka.connect.mirror.MirrorSourceConnector;
+import org.apache.kafka.connect.mirror.SourceAndTarget;
 
 public final class Program {
     public static void main(String[] arguments) throws Exception {
@@ -32,7 +35,30 @@ public final class Program {
         MirrorMaker maker = new MirrorMaker(fromProperties(config));
         Runtime.getRuntime().addShutdownHook(new Thread(maker::stop));
         maker.start();
+        Thread watch = new Thread(() -> endWithTask(maker), "task watch");
+        watch.setDaemon(true);
+        watch.start();
         maker.awaitStop();
+    }
+
+    /** A worker goes on without a task that failed, and does not start it again. */
+    private static void endWithTask(MirrorMaker maker) {
+        while (true) {
+            try {
+                Thread.sleep(500);
+                String name = MirrorSourceConnector.class.getSimpleName();
+                for (var task : maker.connectorStatus(new SourceAndTarget("one", "two"), name).tasks()) {
+                    if (task.state().equals("FAILED")) {
+                        System.out.println(task.trace());
+                        Runtime.getRuntime().halt(1);
+                    }
+                }
+            } catch (NotFoundException unknownYet) {
+                continue;
+            } catch (InterruptedException end) {
+                return;
+            }
+        }
     }
 
     private static Map<String, String> fromProperties(Properties config) {

@@ -187,12 +187,14 @@ def test_requests_with_a_transactional_id_are_counted() -> None:
 
     assert runs.transactional(
         [
-            exchange("Produce", transactional_id="app"),
+            exchange("Produce", transactional_id="app-1"),
+            exchange("Produce", transactional_id="another"),
             exchange("Produce", transactional_id=None),
-            exchange("AddPartitionsToTxn", v3_and_below_transactional_id="app"),
-            exchange("EndTxn", ["NOT_COORDINATOR"], transactional_id="app"),
+            exchange("AddPartitionsToTxn", v3_and_below_transactional_id="app-1"),
+            exchange("EndTxn", ["NOT_COORDINATOR"], transactional_id="app-1"),
             {"api": "Fetch", "errors": [], "request": None},
-        ]
+        ],
+        "app-*",
     ) == {"Produce": 1, "AddPartitionsToTxn": 1}
 
 
@@ -401,6 +403,24 @@ def test_runs_are_added_to_those_that_are_saved(tmp_path: Path) -> None:
     assert (measured.text, measured.why) == ("held 4 of 5, lost 1 of 5", {"lost": "InitProducerId 1: k7"})
     assert runs.scoreboard(asked(*options, "5"), folder=folder, program=no_program, try_out=tried) == 1
     assert len(scripts) == 3
+
+
+def test_failures_are_about_the_transactional_ids_of_the_copy() -> None:
+    """MirrorMaker's workers have others, for the topic with their configuration."""
+    tried: list[dict[str, Any]] = []
+
+    def try_out(task: Task, script: Script, what: str) -> Judged:
+        tried.extend(dict(step.rule) for step in script.steps)
+        sent = [
+            {"api": "EndTxn", "errors": [], "request": {"transactional_id": name}} for name in ("leader", "copy-0")
+        ]
+        return Judged(JudgedRun(script, status=0, fired=1, exchanges=sent), [])
+
+    options = Namespace(times=1, upstream=None, broker_name=None, traces=None)
+    mini = Framework("Mini", "Once.", "https://example.org", "mini", ("1.0",), transactional_id="copy-*")
+    own = runs.Runs(mini, "1.0", ["mini"], options, try_out)
+    assert list(own.cells("timeout"))[-1].text == "held 1 of 1"
+    assert [(rule["transactional_id"], rule["nth"]) for rule in tried] == [("copy-*", 1)]
 
 
 def test_failures_of_a_program_without_transactions_are_about_what_it_writes() -> None:

@@ -28,6 +28,7 @@ class Framework:
     program: the framework whose program it shares.
     environment: variables of the program, beside those of `feed`.
     transaction_timeout_ms: the producer's transaction.timeout.ms; 0: it has no transactions.
+    transactional_id: pattern of the ids that failures are about, for one that has others beside its copy's.
     progress: where it is seen how far the program is: ``group``, its offsets, or ``output``, for one that keeps its
         offsets elsewhere.
     """
@@ -40,6 +41,7 @@ class Framework:
     program: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     transaction_timeout_ms: int = 60_000
+    transactional_id: str = "*"
     progress: str = GROUP_OFFSETS
     folder: Path = Path()
 

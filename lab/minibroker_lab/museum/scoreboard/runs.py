@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from minibroker.exit_codes import EXIT_HELD, EXIT_SKIPPED
@@ -33,7 +34,7 @@ from minibroker_lab.museum.scoreboard.cells import (
     read_cells,
     save,
 )
-from minibroker_lab.museum.scoreboard.failures import FAILURES, TRANSACTIONAL
+from minibroker_lab.museum.scoreboard.failures import FAILURES
 from minibroker_lab.museum.scoreboard.feed import (
     COMMITTED,
     GROUP,
@@ -128,14 +129,17 @@ def _cells(runs: Runs, arguments: argparse.Namespace, folder: Path) -> list[Cell
     return measured
 
 
-def transactional(exchanges: Iterable[Exchange]) -> Counter[str]:
-    """How many requests of each API with a transactional id succeeded."""
+def transactional(exchanges: Iterable[Exchange], pattern: str) -> Counter[str]:
+    """How many requests of each API with such a transactional id succeeded."""
     return Counter(
         exchange["api"]
         for exchange in exchanges
         if not exchange["errors"]
-        # v3_and_below_transactional_id of AddPartitionsToTxn
-        and any(name.endswith("transactional_id") and value for name, value in (exchange["request"] or {}).items())
+        and any(
+            # v3_and_below_transactional_id of AddPartitionsToTxn
+            value and name.endswith("transactional_id") and fnmatchcase(value, pattern)
+            for name, value in (exchange["request"] or {}).items()
+        )
     )
 
 
@@ -211,7 +215,9 @@ class Runs:
         return FAILURES[failure].scripts(
             requests,
             own.transaction_timeout_ms,
-            match=TRANSACTIONAL if own.transaction_timeout_ms else {"topic": f"{_TARGET}*"},
+            match={"transactional_id": own.transactional_id}
+            if own.transaction_timeout_ms
+            else {"topic": f"{_TARGET}*"},
             real_time=self._arguments.upstream is not None,
         )
 
@@ -221,7 +227,7 @@ class Runs:
             judged, topics, committed = self._judged(FAILURES["none"].scripts({})[0], "requests")
             run = judged.run
             own = (
-                transactional(run.exchanges)
+                transactional(run.exchanges, self._framework.transactional_id)
                 if self._framework.transaction_timeout_ms
                 else written(run.exchanges, topics[-1], run.topic_names)
             )
