@@ -10,12 +10,13 @@ public final class Program {
     public static void main(String[] arguments) throws Exception {
         Map<String, String> env = System.getenv();
         Properties config = new Properties();
+        String source = env.get("GROUP"); // its internal topics and ids are named after it
         config.putAll(Map.ofEntries(
-            Map.entry("clusters", "one,two"),
-            Map.entry("one.bootstrap.servers", env.get("BOOTSTRAP_SERVERS")),
+            Map.entry("clusters", source + ",two"),
+            Map.entry(source + ".bootstrap.servers", env.get("BOOTSTRAP_SERVERS")),
             Map.entry("two.bootstrap.servers", env.get("BOOTSTRAP_SERVERS")),
-            Map.entry("one->two.enabled", "true"),
-            Map.entry("one->two.topics", env.get("INPUT_TOPIC")),
+            Map.entry(source + "->two.enabled", "true"),
+            Map.entry(source + "->two.topics", env.get("INPUT_TOPIC")),
             Map.entry("two.exactly.once.source.support", "enabled"),
             Map.entry("dedicated.mode.enable.internal.rest", "true"),
             Map.entry("listeners", "http://127.0.0.1:0"),
@@ -27,8 +28,8 @@ public final class Program {
             Map.entry("status.storage.replication.factor", "1"),
             Map.entry("emit.heartbeats.enabled", "false"),
             Map.entry("emit.checkpoints.enabled", "false"),
-            Map.entry("one->two.emit.heartbeats.enabled", "false"),
-            Map.entry("two->one.emit.heartbeats.enabled", "false"),
+            Map.entry(source + "->two.emit.heartbeats.enabled", "false"),
+            Map.entry("two->" + source + ".emit.heartbeats.enabled", "false"),
             Map.entry("offset.flush.interval.ms", "200"),
             Map.entry("group.id", env.get("GROUP")),
             Map.entry("producer.override.request.timeout.ms", "5000")));
@@ -47,7 +48,7 @@ public final class Program {
             try {
                 Thread.sleep(500);
                 String name = MirrorSourceConnector.class.getSimpleName();
-                for (var task : maker.connectorStatus(new SourceAndTarget("one", "two"), name).tasks()) {
+                for (var task : maker.connectorStatus(new SourceAndTarget(System.getenv("GROUP"), "two"), name).tasks()) {
                     if (task.state().equals("FAILED")) {
                         System.out.println(task.trace());
                         Runtime.getRuntime().halt(1);

@@ -411,9 +411,7 @@ def test_failures_are_about_the_transactional_ids_of_the_copy() -> None:
 
     def try_out(task: Task, script: Script, what: str) -> Judged:
         tried.extend(dict(step.rule) for step in script.steps)
-        sent = [
-            {"api": "EndTxn", "errors": [], "request": {"transactional_id": name}} for name in ("leader", "copy-0")
-        ]
+        sent = [{"api": "EndTxn", "errors": [], "request": {"transactional_id": name}} for name in ("leader", "copy-0")]
         return Judged(JudgedRun(script, status=0, fired=1, exchanges=sent), [])
 
     options = Namespace(times=1, upstream=None, broker_name=None, traces=None)
