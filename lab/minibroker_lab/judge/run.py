@@ -151,8 +151,11 @@ def run_command(
                         started, ready, passed = time.monotonic(), start, 0.0
                     elif step.advance_ms:
                         if time.monotonic() >= due[fault.id]:
-                            del due[fault.id]
                             fault.release()
+                            # Repetitions were held with the request; what comes now is another one.
+                            run.fired += fault.fired
+                            steps.remove((step, fault))
+                            fault.remove()
                     elif step.until:
                         if fault.id not in waits:
                             _collect(broker, run, numbers)  # what was answered between the last look and the hold

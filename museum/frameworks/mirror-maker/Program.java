@@ -30,6 +30,7 @@ public final class Program {
             Map.entry("emit.checkpoints.enabled", "false"),
             Map.entry(source + "->two.emit.heartbeats.enabled", "false"),
             Map.entry("two->" + source + ".emit.heartbeats.enabled", "false"),
+            Map.entry("plugin.discovery", "service_load"), // a quicker start
             Map.entry("offset.flush.interval.ms", "200"),
             Map.entry("group.id", env.get("GROUP")),
             Map.entry("producer.override.request.timeout.ms", "5000")));

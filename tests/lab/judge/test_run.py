@@ -105,6 +105,21 @@ def test_a_command_that_is_started_again_has_its_whole_time_again(
     assert ran.seconds > 100 or status is None
 
 
+class HeldAgain(Held):
+    """The rule holds another request as soon as one is released."""
+
+    def release(self) -> None: ...
+
+
+def test_a_rule_ends_with_the_time_that_it_has_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a proxy the client repeats its request meanwhile; the request after it is another one."""
+    child: Any = HeldAgain()
+    stand_in_for_time_and_command(monkeypatch, child)
+    rule = {"api": "EndTxn", "times": 9, "action": "hold", "meanwhile": {"advance_ms": 75_000}}
+    ran = run.run_command([], Script("s", "", (step(rule),)), cluster=child, history=Path("none"), timeout=400)
+    assert (ran.status, len(ran.moved), ran.fired) == (0, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("requests", "ends"),
     [

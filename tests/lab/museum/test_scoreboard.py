@@ -146,7 +146,7 @@ def test_a_transaction_times_out_by_the_timeout_of_its_program() -> None:
         (script,) = FAILURES["timeout"].scripts(SENT, timeout_ms)
         assert (script.steps[0].advance_ms, script.steps[0].rule["times"]) == (advanced, 1)
     (script,) = FAILURES["timeout"].scripts(SENT, real_time=True)
-    assert script.steps[0].rule["times"] == 30
+    assert script.steps[0].rule["times"] == 1000
     assert FAILURES["answer-lost"].scripts(SENT, real_time=True)[0].steps[0].rule["times"] == 1
 
 

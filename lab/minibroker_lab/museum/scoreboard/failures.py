@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT_MS: Final = 60_000
 """transaction.timeout.ms of clients."""
 _LATER_MS: Final = 15_000
 """Behind the timeout: more than the ten seconds between the coordinator's checks."""
-_TRIES: Final = 30
+_TRIES: Final = 1000
 """Behind a proxy the wait is real: a client repeats its request meanwhile, and a repetition would be in time."""
 _BROKERS: Final = 2
 
