@@ -65,8 +65,9 @@ class ReplicationControl:
                 error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
                 error_message=f"Broker ID {request.broker_id} is not currently registered",
             )
-        self._remove_from_isr(request.broker_id)
+        # First, as it must not be elected again where no other replica is in sync.
         self._state.remove_broker(request.broker_id)
+        self._remove_from_isr(request.broker_id)
         return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
 
     def elect_missing(self) -> None:

@@ -10,6 +10,8 @@ from many_brokers import ManyBrokers
 from minibroker.faults.operations import truncate_tail
 from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
+from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -364,3 +366,18 @@ def test_preferred_leaders_come_back_by_themselves(enabled: str, seconds: int) -
     many.settle(seconds * 1000)
     assert many.leader("t") == (1 if enabled == "true" else 2)
     many.stop()
+
+
+def test_an_unregistered_broker_leads_nothing_even_while_it_serves(brokers: ManyBrokers) -> None:
+    """Kafka 4.4.0 takes its leaders away (ReplicationControlManager.handleBrokerUnregistered): Metadata of a topic that
+    only it has says LEADER_NOT_AVAILABLE."""
+    brokers.create("alone", [[1]])
+    brokers.create("shared", [[1, 2, 3]])
+    brokers.produce("alone", b"a")
+    unregistered = brokers.call(2, UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse, 0)
+    assert unregistered.error_code == ErrorCode.NONE
+    brokers.settle(600)
+    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in ("alone", "shared")])
+    topics = brokers.call(2, asked, MetadataResponse, 12).topics
+    rows = {t.name: (t.partitions[0].error_code, t.partitions[0].leader_id, t.partitions[0].isr_nodes) for t in topics}
+    assert rows == {"alone": (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, []), "shared": (ErrorCode.NONE, 2, [2, 3])}
