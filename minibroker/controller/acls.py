@@ -41,29 +41,23 @@ class AclControl:
         return _Created()
 
     def delete(self, request: m.DeleteAclsRequest) -> Steps[m.DeleteAclsResponse]:
-        """For each filter the deleted entries."""
+        """For each filter the entries that match it, also those that an earlier one of the request deletes.
+        INVALID_REQUEST for an unknown value."""
         results = []
+        gone: set[AclBinding] = set()
         for filter_ in request.filters:
             yield None
-            results.append(self._delete(filter_))
+            results.append(self._matching(filter_, gone))
+        for entry in sorted(gone & self._state.image.acls):
+            self._state.remove_acl(entry)
         return m.DeleteAclsResponse(filter_results=results)
 
-    def _delete(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
+    def _matching(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter, gone: set[AclBinding]) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        gone = sorted(filter(AclBindingFilter.of(filter_).matches, self._state.image.acls))
-        for entry in gone:
-            self._state.remove_acl(entry)
-        matching = [
-            m.DeleteAclsResponse.DeleteAclsMatchingAcl(
-                resource_type=entry.resource_type,
-                resource_name=entry.resource_name,
-                pattern_type=entry.pattern_type,
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
-            )
-            for entry in gone
-        ]
-        return _Deleted(matching_acls=matching)
+        wanted = AclBindingFilter.of(filter_)
+        if wanted.problem is not None:
+            return _Deleted(error_code=ErrorCode.INVALID_REQUEST, error_message=wanted.problem)
+        found = sorted(filter(wanted.matches, self._state.image.acls))
+        gone.update(found)
+        return _Deleted(matching_acls=[entry.into(m.DeleteAclsResponse.DeleteAclsMatchingAcl) for entry in found])

@@ -23,15 +23,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             resource_type=kind,
             resource_name=name,
             pattern_type=pattern,
-            acls=[
-                DescribeAclsResponse.AclDescription(
-                    principal=entry.principal,
-                    host=entry.host,
-                    operation=entry.operation,
-                    permission_type=entry.permission,
-                )
-                for entry in entries
-            ],
+            acls=[entry.into(DescribeAclsResponse.AclDescription) for entry in entries],
         )
         for (kind, name, pattern), entries in groupby(
             matching, attrgetter("resource_type", "resource_name", "pattern_type")

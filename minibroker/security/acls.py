@@ -3,12 +3,16 @@ KIP-679)."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple, Self, TypeVar
 
 from minibroker_protocol.structs import Struct
+
+S = TypeVar("S", bound=Struct)
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
@@ -82,7 +86,7 @@ def _last_fields(struct: Struct, count: int) -> list[Any]:
 class AclBinding(NamedTuple):
     """One ACL entry: principal, operation, resources, ALLOW or DENY.
 
-    host: an address, or ``*``.
+    host: an address, a range of them as in ``10.0.0.0/8``, or ``*``.
     """
 
     resource_type: int
@@ -98,6 +102,11 @@ class AclBinding(NamedTuple):
         """The entry in a message or a record."""
         return cls._make(_last_fields(struct, len(cls._fields)))
 
+    def into(self, kind: type[S]) -> S:
+        """The entry, or as many of its last fields as `kind` has, in a message."""
+        pairs = zip(reversed(kind.__fields__), reversed(self), strict=False)
+        return kind(**{field.name: value for field, value in pairs})
+
     def names(self, resource_type: ResourceType, name: str) -> bool:
         """Whether the entry matches this resource."""
         if self.resource_type != resource_type:
@@ -108,7 +117,9 @@ class AclBinding(NamedTuple):
 
     def concerns(self, principal: str, host: str) -> bool:
         """Whether the entry matches this client."""
-        return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
+        if self.principal not in (principal, EVERYBODY):
+            return False
+        return self.host in (host, WILDCARD) or ("/" in self.host and _in_range(host, self.host))
 
 
 class AclBindingFilter(NamedTuple):
@@ -126,6 +137,15 @@ class AclBindingFilter(NamedTuple):
     def of(cls, struct: Struct) -> Self:
         """The filter in a request."""
         return cls._make(_last_fields(struct, len(cls._fields)))
+
+    @property
+    def problem(self) -> str | None:
+        """Why Kafka's controller deletes nothing by it (AclControlManager.validateFilter)."""
+        if not (_known(ResourceType, self.resource_type) and _known(PatternType, self.pattern_type)):
+            return "Unknown patternFilter."
+        if not (_known(AclOperation, self.operation) and _known(AclPermissionType, self.permission)):
+            return "Unknown entryFilter."
+        return None
 
     def matches(self, entry: AclBinding) -> bool:
         return (
@@ -212,23 +232,44 @@ def _covers(denied: AclBinding, allowed: AclBinding) -> bool:
 
 
 def problem_of(entry: AclBinding) -> str | None:
-    """Why an entry is invalid, in Kafka's words; None for a valid one."""
-    if entry.resource_type not in ResourceType.__members__.values() or entry.resource_type == ResourceType.ANY:
-        return "Invalid resourceType"
-    if entry.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        return "Invalid patternType"
-    if entry.operation not in AclOperation.__members__.values() or entry.operation == AclOperation.ANY:
-        return "Invalid operation"
-    if entry.permission not in (AclPermissionType.ALLOW, AclPermissionType.DENY):
-        return "Invalid permissionType"
-    kind, colon, who = entry.principal.partition(":")
-    if not colon or not kind or not who:
+    """Why an entry is invalid, in Kafka's words and order (AclApis, AclControlManager.validateNewAcl); None for a valid
+    one."""
+    if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not entry.resource_name:
+        return "Invalid empty resource name"
+    kinds: tuple[type[IntEnum], ...] = (ResourceType, PatternType, AclOperation, AclPermissionType)
+    codes = (entry.resource_type, entry.pattern_type, entry.operation, entry.permission)
+    for what, kind, code in zip(("resource", "pattern", "operation", "permission"), kinds, codes, strict=True):
+        name = kind(code).name if _known(kind, code) else "UNKNOWN"
+        if name in ("UNKNOWN", "ANY", "MATCH"):
+            return f"Invalid {what}{'' if kind is AclOperation else 'Type'} {name}"
+    if ":" not in entry.principal:
         return (
             f"Could not parse principal from `{entry.principal}` (no colon is present separating the principal type "
             "from the principal name)"
         )
-    if not entry.resource_name:
-        return "Resource name should not be empty"
-    if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
-        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not entry.host:
+        return "Host pattern cannot be null or empty"
+    if "/" in entry.host and _network(entry.host) is None:
+        return f"Invalid CIDR notation '{entry.host}': Could not parse [{entry.host}]"
     return None
+
+
+def _known(kind: type[IntEnum], code: int) -> bool:
+    return code in kind.__members__.values()
+
+
+def _in_range(host: str, addresses: str) -> bool:
+    network = _network(addresses)
+    with suppress(ValueError):
+        return network is not None and ip_address(host) in network
+    return False
+
+
+def _network(host: str) -> IPv4Network | IPv6Network | None:
+    """The addresses that a host in CIDR notation names (CidrUtils, as of Kafka 4.4); None for any other."""
+    try:
+        return ip_network(host, strict=False) if host.rpartition("/")[2].isdecimal() else None
+    except ValueError:
+        return None

@@ -388,6 +388,34 @@ def test_entries_are_described_deleted_and_kept(tmp_path: Path) -> None:
         assert [r.resource_name for r in world.admin.ask(described, 3).resources] == ["g"]
 
 
+def test_each_filter_of_a_request_deletes_from_what_was_there(world: World) -> None:
+    world.allow(TOPIC, "mine", READ)
+
+    def chosen(kind: int = 1, pattern: int = 1, operation: int = 1, name: str | None = "mine") -> Any:
+        return m.DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=kind,
+            resource_name_filter=name,
+            pattern_type_filter=pattern,
+            principal_filter=None,
+            host_filter=None,
+            operation=operation,
+            permission_type=1,
+        )
+
+    filters = [chosen(), chosen(kind=8), chosen(pattern=5), chosen(operation=16), chosen(name="other"), chosen()]
+    results = world.admin.ask(m.DeleteAclsRequest(filters=filters), 3).filter_results
+    assert [(r.error_message, len(r.matching_acls)) for r in results] == [
+        (None, 1),
+        ("Unknown patternFilter.", 0),
+        ("Unknown patternFilter.", 0),
+        ("Unknown entryFilter.", 0),
+        (None, 0),
+        (None, 1),
+    ]
+    (again,) = world.admin.ask(m.DeleteAclsRequest(filters=[chosen()]), 3).filter_results
+    assert not again.matching_acls
+
+
 def test_operations_tell_what_may_be_done(world: World) -> None:
     world.allow(TOPIC, "mine", READ)
     topic = m.MetadataRequest.MetadataRequestTopic

@@ -73,6 +73,10 @@ def test_a_super_user_is_not_asked_for_entries() -> None:
         (entry(READ, principal="User:*"), True),
         (entry(READ, principal="User:b"), False),
         (entry(READ, host=HERE), True),
+        (entry(READ, host="10.0.0.0/24"), True),
+        (entry(READ, host="10.0.0.9/24"), True),
+        (entry(READ, host="10.0.1.0/24"), False),
+        (entry(READ, host="::/0"), False),
         (entry(READ, host="10.0.0.2"), False),
     ],
 )
@@ -127,19 +131,35 @@ def test_filters() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (entry(READ, kind=ResourceType.ANY), "Invalid resourceType"),
-        (entry(READ, kind=99), "Invalid resourceType"),
-        (entry(READ, pattern=PatternType.MATCH), "Invalid patternType"),
-        (entry(AclOperation.ANY), "Invalid operation"),
-        (entry(READ, permission=AclPermissionType.ANY), "Invalid permissionType"),
+        (entry(READ, kind=ResourceType.ANY), "Invalid resourceType ANY"),
+        (entry(READ, kind=99), "Invalid resourceType UNKNOWN"),
+        (entry(READ, pattern=PatternType.MATCH), "Invalid patternType MATCH"),
+        (entry(READ, pattern=5), "Invalid patternType UNKNOWN"),
+        (entry(AclOperation.ANY), "Invalid operation ANY"),
+        (entry(16), "Invalid operation UNKNOWN"),
+        (entry(READ, permission=AclPermissionType.ANY), "Invalid permissionType ANY"),
+        (entry(READ, permission=4), "Invalid permissionType UNKNOWN"),
         (entry(READ, principal="alice"), "no colon"),
-        (entry(READ, ""), "should not be empty"),
+        (entry(READ, "", principal="alice"), "Invalid empty resource name"),
+        (entry(READ, "", kind=ResourceType.CLUSTER), "only valid name for the CLUSTER"),
+        (entry(READ, host=""), "Host pattern cannot be null or empty"),
+        (entry(READ, host="10.0.0.0/33"), "Invalid CIDR notation '10.0.0.0/33'"),
+        (entry(READ, host="10.0.0.0/255.0.0.0"), "Invalid CIDR notation"),
         (entry(READ, "x", kind=ResourceType.CLUSTER), "only valid name for the CLUSTER"),
     ],
 )
 def test_what_is_no_entry(given: AclBinding, reason: str) -> None:
     assert reason in (problem_of(given) or "")
     assert problem_of(entry(READ)) is None
+
+
+@pytest.mark.parametrize("principal", ["User:", ":a", ":", "::", "Use r:a", "User:a:b"])
+def test_a_principal_has_a_colon_and_nothing_else_is_asked_of_it(principal: str) -> None:
+    assert problem_of(entry(READ, principal=principal)) is None
+
+
+def test_a_client_without_an_address_is_in_no_range() -> None:
+    assert not entry(READ, host="0.0.0.0/0").concerns("User:a", "")
 
 
 @pytest.mark.parametrize(
