@@ -44,20 +44,22 @@ class AclControl:
         """For each filter the entries that match it, also those that an earlier one of the request deletes.
         INVALID_REQUEST for an unknown value."""
         results = []
-        gone: set[AclBinding] = set()
+        deleted: set[AclBinding] = set()
         for filter_ in request.filters:
             yield None
-            results.append(self._matching(filter_, gone))
-        for entry in sorted(gone & self._state.image.acls):
-            self._state.remove_acl(entry)
+            results.append(self._matching(filter_, deleted))
+        for entry in sorted(deleted):
+            yield None
+            if entry in self._state.image.acls:  # another request may have been faster
+                self._state.remove_acl(entry)
         return m.DeleteAclsResponse(filter_results=results)
 
-    def _matching(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter, gone: set[AclBinding]) -> _Deleted:
+    def _matching(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter, deleted: set[AclBinding]) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         wanted = AclBindingFilter.of(filter_)
         if wanted.problem is not None:
             return _Deleted(error_code=ErrorCode.INVALID_REQUEST, error_message=wanted.problem)
-        found = sorted(filter(wanted.matches, self._state.image.acls))
-        gone.update(found)
-        return _Deleted(matching_acls=[entry.into(m.DeleteAclsResponse.DeleteAclsMatchingAcl) for entry in found])
+        entries = sorted(filter(wanted.matches, self._state.image.acls))
+        deleted.update(entries)
+        return _Deleted(matching_acls=[entry.into(m.DeleteAclsResponse.DeleteAclsMatchingAcl) for entry in entries])

@@ -576,7 +576,7 @@ def test_cells_are_saved_under_the_name_of_their_broker(tmp_path: Path, options:
     folder, arguments = mini_of(tmp_path, "1.0"), asked("mini", "--failure", "timeout", "--save", *options)
     assert runs.scoreboard(arguments, folder=folder, program=no_program, try_out=tried) == 0
     assert [cell.broker for cell in read_cells(folder)] == [broker]
-    assert waits == (["0", "75"] if options else [None, None])  # only behind a proxy the wait is real
+    assert waits == (["0", "135"] if options else [None, None])  # only behind a proxy the wait is real
 
 
 @pytest.mark.slow

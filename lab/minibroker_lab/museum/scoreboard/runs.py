@@ -251,7 +251,9 @@ class Runs:
             names["TMPDIR"] = str(state)  # what a killed program leaves goes as well
             names |= {PROGRESS: self._framework.progress, **self._framework.environment}
             if self._arguments.upstream:
-                names[WAITS] = str(sum(step.advance_ms for step in script.steps) // 1000)
+                waits = sum(step.advance_ms for step in script.steps)
+                # What is open then keeps the output back until it times out.
+                names[WAITS] = str((waits + bool(waits) * self._framework.transaction_timeout_ms) // 1000)
             # -P: no module of the current directory, which may be a shared one.
             command = [sys.executable, "-P", "-m", _FEED, json.dumps(names), *self._command]
             task = Task(
