@@ -1,11 +1,11 @@
 """Scripts of failures: TOML files, the bundled ones in the folder `scripts`.
 
 A script has ``about`` (one line), ``brokers`` (how many it needs, default 1; topics have a replica on each) and any
-number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
-has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
-broker clock moves on and the rule ends, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
-answered without an error since the command began, with ``since_held = true`` since it is held, and then it is let go
-(`wait.py`: or some time after one of them failed).
+number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules` has them, and for the action ``hold`` on
+request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the broker clock moves on and the rule ends,
+with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been answered without an error
+since the command began, with ``since_held = true`` since it is held, and then it is let go (`wait.py`: or some time
+after one of them failed).
 A fault with ``after_hold = true`` acts, and counts, once the last hold before it has a request.
 """
 
