@@ -159,7 +159,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _refuse_useless(arguments: argparse.Namespace) -> None:
     """Raises ValueError for an option that would do nothing."""
     for name, needed in _GOES_WITH.items():
-        if getattr(arguments, name) not in (None, False, _KEY) and not getattr(arguments, needed):
+        unset = _KEY if name == "lineage_key" else None
+        if getattr(arguments, name) not in (unset, False) and not getattr(arguments, needed):
             raise ValueError(f"--{name.replace('_', '-')} goes with --{needed}")
     if arguments.engine == HERE and (arguments.master is not None or arguments.conf):
         raise ValueError("--master and --conf are for Spark: leave them out, or --engine here")

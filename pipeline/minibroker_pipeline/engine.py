@@ -37,7 +37,7 @@ from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Files, Part, bins
 from minibroker_pipeline.folder import Folder
 from minibroker_pipeline.headers import FileRows
-from minibroker_pipeline.lineage import Deleted, beginnings, consumed, deleted, judge_key, lineage_rows
+from minibroker_pipeline.lineage import Deleted, RowKey, beginnings, consumed, deleted, judge_key, lineage_rows
 from minibroker_pipeline.listing import PartitionLook, Spread
 from minibroker_pipeline.outcomes import outcomes_of
 from minibroker_pipeline.pieces import ROWS_OF_A_PIECE, borders_of, is_last
@@ -323,8 +323,8 @@ def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: 
     return lineage_rows(number, plan.lineages[number], plan.files, part, outcomes, offsets, begins)
 
 
-def _judge_key(pair: tuple[tuple[int, bytes | None], Iterable[Any]], gone: Deleted) -> list[r.Finding]:
-    return judge_key(pair[0][1], pair[1], gone)
+def _judge_key(pair: tuple[RowKey, Iterable[Any]], gone: Deleted) -> list[r.Finding]:
+    return judge_key(*pair, gone)
 
 
 def of_kind(read: Any, kind: str) -> Any:
@@ -529,7 +529,7 @@ def _content_here(
         offsets, begins = consumed(lineage, commits, transactions), beginnings(plan.facts)
         gone = deleted(lineage, begins)
         rows = (row for part in logs for row in _lineage_rows(plan, number, outcomes, offsets, begins, part))
-        findings += [finding for (_, key), places in _grouped(rows).items() for finding in judge_key(key, places, gone)]
+        findings += [finding for key, places in _grouped(rows).items() for finding in judge_key(key, places, gone)]
     return findings
 
 

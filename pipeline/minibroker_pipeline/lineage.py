@@ -28,7 +28,9 @@ UNSETTLED_INPUT, OPEN_OUTPUT = "unsettled input", "open output"
 
 Bounds = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset."""
-Row = tuple[tuple[int, bytes | None], tuple[str, RecordPosition]]
+RowKey = tuple[int, bool, bytes]
+"""The application's number, whether the record has a key, and the key. Spark sorts them when it spills."""
+Row = tuple[RowKey, tuple[str, RecordPosition]]
 """((which application, what ties records together), (side, place)); None for the first of a part that nothing ties."""
 
 
@@ -150,10 +152,10 @@ def lineage_rows(
                 as_side = UNSETTLED_INPUT if running and committed else ""
             if as_side:
                 keys = [*_keys(record, lineage, side, begins)]
-                yield from (((number, key), (as_side, place)) for key in keys)
+                yield from (((number, True, key), (as_side, place)) for key in keys)
                 if not keys and untied.get(as_side) is False and not lineage.key.startswith(POSITION):
                     untied[as_side] = True
-                    yield (number, None), (as_side, place)
+                    yield (number, False, b""), (as_side, place)
 
 
 def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> Iterator[bytes]:
@@ -174,10 +176,11 @@ def _values(record: PlainRecord, how: str) -> Iterator[Any]:
     return values_of(how, record.key, record.value, record.headers)
 
 
-def judge_key(key: bytes | None, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:
+def judge_key(row_key: RowKey, rows: Iterable[tuple[str, RecordPosition]], gone: Deleted) -> list[Finding]:
     """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one. What a deleted record
     would explain is a notice."""
-    if key is None:
+    _, tied, key = row_key
+    if not tied:
         return _untied(rows)
     sides: dict[str, dict[tuple[str, int, int], RecordPosition]] = defaultdict(dict)
     for side, place in rows:

@@ -56,7 +56,8 @@ def plan_for(
     if (
         absent := {*topics}.union(*(application.topics for application in lineages)) - there
     ):  # a misspelt name must not hide a fault
-        raise NotReadable(f"{files.uri}: no partition of {', '.join(sorted(absent))}")
+        among = " among those that --topic and --partition choose" if topics or partitions else ""
+        raise NotReadable(f"{files.uri}: no partition of {', '.join(sorted(absent))}{among}")
     return Plan(files, facts, parts, files.uri, lineages=lineages, findings=listed.findings, **more)
 
 

@@ -126,6 +126,7 @@ def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
         (["--bootstrap", "127.0.0.1:1", "--follow", "--engine", "spark"], "--follow runs in this process only"),
         (["--bootstrap", "127.0.0.1:1", "--follow", "--master", "local[2]"], "--follow runs in this process only"),
         (["DIR", "--group", "g"], "--group goes with --lineage"),
+        (["DIR", "--group", "key"], "--group goes with --lineage"),  # what is a default elsewhere
         (["DIR", "--lineage-key", "value"], "--lineage-key goes with --lineage"),
         (["DIR", "--no-batches"], "--no-batches goes with --out"),
         (["DIR", "--engine", "here", "--master", "local[2]"], "leave them out, or --engine here"),

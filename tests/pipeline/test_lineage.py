@@ -13,6 +13,9 @@ from planting import write_files
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
+from minibroker_pipeline.lineage import lineage_rows
+from minibroker_pipeline.outcomes import outcomes_of
+from minibroker_pipeline.planning import plan_for
 from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.checkpoints import LOG_START_OFFSET, encode_offsets
 
@@ -191,12 +194,24 @@ def test_records_that_nothing_ties_are_told(key: str, tmp_path: Path) -> None:
     assert found == [("lineage-lost", "in-0", 0), ("lineage-stray", "out-0", 0)]
 
 
+def test_keys_of_rows_can_be_sorted(tmp_path: Path) -> None:
+    """As Spark does when it spills what it groups."""
+    content = written(Record(0, 1, b"", b""), Record(0, 1, None, b""), Record(0, 1, b"k", b""))
+    path = write_files({"in-0/00000000000000000000.log": content}, tmp_path)
+    plan = plan_for(str(path), lineage=["in=in"])
+    rows = lineage_rows(0, plan.lineages[0], plan.files, plan.parts[0], outcomes_of([]), None, {})
+    assert sorted({key for key, _ in rows}) == [(0, False, b""), (0, True, b""), (0, True, b"k")]
+
+
 @pytest.mark.parametrize("options", [("--lineage", "in=oops"), ("--lineage", "in,oops=in"), ("--topic", "oops")])
 def test_a_topic_that_is_not_there_is_named(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_files({"in-0/00000000000000000000.log": INPUT}, tmp_path)
     assert main(["audit", str(path), "--topic", "in", *options]) == 2
+    among = "among those that --topic and --partition choose"
+    assert capsys.readouterr().err == f"minibroker audit: {path}: no partition of oops {among}\n"
+    assert main(["audit", str(path), "--lineage", "oops=in"]) == 2
     assert capsys.readouterr().err == f"minibroker audit: {path}: no partition of oops\n"
 
 

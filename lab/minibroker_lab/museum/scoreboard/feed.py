@@ -36,7 +36,8 @@ INPUT, OUTPUT, GROUP, STATE_DIR = "INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP", "STATE
 PROGRESS: Final = "PROGRESS"
 WAITS: Final = "WAITS_SECONDS"
 """Environment variables of a program (NAMES, as JSON), beside BOOTSTRAP_SERVERS. GROUP is its transactional id too,
-where it has one. `WAITS` is how long the script really has it wait, beyond what it is given for any progress."""
+where it has one. `WAITS` is how long it may stand still beyond what it is given for any progress: what the script has
+pass, and an open transaction until it times out."""
 COMMITTED = "committed.json"
 """File in STATE_DIR with how far the program had come when it had ended: partition of the input → offset."""
 ENDED, STUCK = "ended with", "no progress"
