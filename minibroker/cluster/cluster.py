@@ -183,8 +183,7 @@ class Cluster:
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
         take_over(state, self._directories, kraft, new=new)
         if new:
-            elr = kraft is None and self.semantics.eligible_leader_replicas
-            state.finalize(default_features(level), eligible_leader_replicas=elr)
+            state.finalize(default_features(level))
         # Only now, so that a first start that is killed is begun again on what is still another one's directory.
         for directory in self._directories:
             directory.note_version(__version__)

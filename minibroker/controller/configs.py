@@ -13,12 +13,11 @@ from minibroker.config.groups import validate_group_config
 from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import ConfigError, broker_key, validate_topic_config
 from minibroker.config.types import ConfigKey, ConfigType
-from minibroker.controller.state import MIN_ISR, ControllerState, Steps
+from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
 from minibroker.metadata.config_resources import ConfigResourceType, node_id_of
-from minibroker.releases.semantics import Semantics
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -44,13 +43,12 @@ class ConfigControl:
     names twice is refused as often as it is named (ConfigAdminManager.preprocess); to AlterConfigs Kafka 4.3.1 gives no
     answer at all then, and does the rest."""
 
-    def __init__(self, state: ControllerState, executor: Executor, semantics: Semantics) -> None:
+    def __init__(self, state: ControllerState, executor: Executor, unknown_logger_operation: ErrorCode) -> None:
         self._state = state
         self._executor = executor
         #: Values of `match` of the current request whose patterns are already checked (`refusal_of_match`).
         self._checked: dict[str, ConfigError | None] = {}
-        self._unknown_logger_operation = ErrorCode[semantics.unknown_logger_operation]
-        self._eligible_leader_replicas = semantics.eligible_leader_replicas
+        self._unknown_logger_operation = unknown_logger_operation
 
     def incremental_alter(self, request: m.IncrementalAlterConfigsRequest) -> Steps[m.IncrementalAlterConfigsResponse]:
         kind = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
@@ -101,7 +99,7 @@ class ConfigControl:
         if kind == ConfigResourceType.TOPIC:
             self._alter_topic(name, change, validate_only=validate_only)
         elif kind == ConfigResourceType.BROKER:
-            self._alter_broker(resource, change, validate_only=validate_only)
+            self._alter_broker(name, change, validate_only=validate_only)
         elif kind == ConfigResourceType.GROUP:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -165,20 +163,14 @@ class ConfigControl:
         if not validate_only:
             self._state.set_topic_configs(name, wanted)
 
-    def _alter_broker(self, resource: _Resource, change: Change, *, validate_only: bool) -> None:
-        node = resource.resource_name
+    def _alter_broker(self, node: str, change: Change, *, validate_only: bool) -> None:
         if node:
             node = self._check_node(node, "broker id, expected")
-        current = self._state.image.broker_configs.get(node, {})
-        wanted = change(current)
+        wanted = change(self._state.image.broker_configs.get(node, {}))
         try:
             self._state.settings.altered(**{"broker" if node else "cluster": wanted})
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        altered = {*(config.name for config in resource.configs), *(current.keys() - wanted.keys())}
-        if self._eligible_leader_replicas and MIN_ISR in altered and (node or MIN_ISR not in wanted):
-            level, what = ("Broker", "altered") if node else ("Cluster", "removed")
-            raise ConfigError(f"{level}-level {MIN_ISR} cannot be {what} while ELR is enabled.")
         if not validate_only:
             self._state.set_broker_configs(node, wanted)
 

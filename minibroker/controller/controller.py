@@ -55,7 +55,8 @@ class Controller:
         self._executor = executor
         self._syncing = False
         self._unsynced: list[tuple[Deferred[Response], Response]] = []
-        topics, configs = TopicControl(state), ConfigControl(state, executor, semantics)
+        unknown_operation = ErrorCode[semantics.unknown_logger_operation]
+        topics, configs = TopicControl(state), ConfigControl(state, executor, unknown_operation)
         features = FeatureControl(state, semantics.problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)

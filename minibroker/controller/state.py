@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
@@ -22,7 +22,6 @@ from minibroker.security.acls import AclBinding
 from minibroker.security.credentials import ScramCredential
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-MIN_ISR: Final = "min.insync.replicas"
 PRODUCER_ID_BLOCK_SIZE = 1000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 
@@ -87,7 +86,6 @@ def decode_id(text: str) -> bytes:
 class ControllerState:
     """Image, journal and the ids still to give out.
 
-    settings: those of the start, below what is set for the cluster and for the controller's node.
     image: the current MetadataImage.
     random: source of topic ids. publish: called with every new image.
     """
@@ -126,13 +124,8 @@ class ControllerState:
         self.journal.sync()
         return False
 
-    def finalize(self, features: Mapping[str, int], *, eligible_leader_replicas: bool = True) -> None:
-        """The features of a new cluster; its journal is complete, and durable when this returns. With
-        `eligible_leader_replicas` it keeps min.insync.replicas as its own (maybeGenerateElrSafetyRecords)."""
-        if eligible_leader_replicas:
-            minimum = {MIN_ISR: str(self.settings.get_int(MIN_ISR))}
-            cluster = self.image.broker_configs.get("", {})
-            self._commit({"type": "broker-configs", "node": "", "configs": {**minimum, **cluster}})
+    def finalize(self, features: Mapping[str, int]) -> None:
+        """The features of a new cluster; its journal is complete, and durable when this returns."""
         for name, level in sorted(features.items(), key=lambda feature: (feature[0] == METADATA_VERSION, feature)):
             self._commit({"type": "feature", "name": name, "level": level})
         self.journal.sync()
@@ -385,9 +378,6 @@ class ControllerState:
 
     def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
-        configs = self.image.broker_configs
-        own = configs.get(str(self.image.controller_id), {})
-        self.settings = self.settings.altered(cluster=configs.get("", {}), broker=own)
 
     def _apply_resource_configs(self, entry: Entry) -> None:
         self.image = self.image.with_resource_configs(int(entry["resource"]), entry["name"], entry["configs"])

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from minibroker.kernel.package_data import package_text
-from minibroker.releases.features import METADATA_VERSION, Advertised
+from minibroker.releases.features import Advertised
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
 
@@ -27,8 +27,6 @@ INIT_PRODUCER_ID: Final = 22
 
 EPOCH_BUMPING_END_TXN: Final = 5
 """First version of EndTxn that bumps the epoch and answers the new one (KIP-890)."""
-
-_METADATA_VERSION_OF_ELR: Final = 26  # 4.1-IV0
 
 CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {PRODUCE: (11, 13), ADD_PARTITIONS_TO_TXN: (3, 3), ADD_OFFSETS_TO_TXN: (4, 4), END_TXN: (4, 5)}
@@ -152,14 +150,6 @@ class Semantics:
     producer_state_expiration: ProducerStateExpiration = "producer.id.expiration.ms"
     marker_without_leader: Literal["dropped", "retried"] = "dropped"
     transaction_state_layout: TransactionStateLayout = "kafka"
-
-    @property
-    def eligible_leader_replicas(self) -> bool:
-        """Whether a new cluster has eligible.leader.replicas.version 1 (EligibleLeaderReplicasVersion)."""
-        if self.advertised is None:
-            return True
-        metadata_version = self.advertised.features.get(METADATA_VERSION)
-        return metadata_version is not None and metadata_version.finalized >= _METADATA_VERSION_OF_ELR
 
     def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
         """The code for the old epoch after a timeout, None when the table has no row for it."""

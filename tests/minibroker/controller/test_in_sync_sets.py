@@ -185,16 +185,3 @@ def test_a_reassignment_elects_no_leader_uncleanly_and_its_cancelling_keeps_an_o
     with pytest.raises(ApiError) as refused:
         reassign("t", 0, None)
     assert (refused.value.code, refused.value.message) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
-
-
-@pytest.mark.parametrize("node", ["", "1"], ids=["the cluster's", "the controller's own"])
-def test_the_controller_elects_by_what_is_set_while_it_runs(node: str) -> None:
-    """As Kafka's uncleanLeaderElectionEnabledForTopic."""
-    state = state_with(PartitionImage(0, (3, 2), (3,), -1, 2, 9), [replace(b, fenced=b.node_id == 3) for b in BROKERS])
-    ReplicationControl(state).elect_missing()
-    assert partition_in(state).leader == -1
-    state.set_broker_configs(node, {"unclean.leader.election.enable": "true"})
-    ReplicationControl(state).elect_missing()
-    assert partition_in(state).leader == 2
-    state.set_broker_configs(node, {})
-    assert not state.settings.get_boolean("unclean.leader.election.enable")

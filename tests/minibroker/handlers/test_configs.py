@@ -13,7 +13,6 @@ from watched_loop import watched
 from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.unused import UNUSED_KEYS
 from minibroker.controller.configs import AlterConfigOpType, _list_changed
-from minibroker.releases.chain import RELEASES
 from minibroker_protocol.messages import configs as c
 
 GROUP, CLIENT_METRICS, LOGGER, BROKER, TOPIC = 32, 16, 8, 4, 2
@@ -424,37 +423,3 @@ def test_a_setting_that_no_broker_knows_is_sensitive(cluster: MemoryCluster) -> 
         ("2", False),
         (None, False),
     ]
-
-
-MIN_ISR = "min.insync.replicas"
-
-
-def sources_of_min_isr(cluster: MemoryCluster, kind: int, name: str) -> list[tuple[str | None, int]]:
-    rows = [row for row in described(cluster, kind, name).configs if row.name == MIN_ISR]
-    return [(synonym.value, synonym.source) for row in rows for synonym in row.synonyms]
-
-
-def test_a_new_cluster_keeps_its_minimum_of_in_sync_replicas() -> None:
-    """With eligible leader replicas, as Kafka 4.4.0 (ConfigurationControlManager)."""
-    cluster = MemoryCluster({MIN_ISR: "2"}, topics={"t": 1})
-    assert sources_of_min_isr(cluster, TOPIC, "t") == [("2", 3), ("2", 4), ("1", 5)]
-    assert sources_of_min_isr(cluster, BROKER, "1") == [("2", 3), ("2", 4), ("1", 5)]
-    assert sources_of_min_isr(cluster, BROKER, "") == [("2", 3)]
-    kept = (INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
-    assert altered(cluster, BROKER, "", (MIN_ISR, DELETE, None)) == kept
-    assert replaced(cluster, BROKER, "", {}) == kept
-    own = (INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
-    assert altered(cluster, BROKER, "1", (MIN_ISR, SET, "1")) == own
-    assert altered(cluster, BROKER, "1", (MIN_ISR, DELETE, None)) == own
-    assert replaced(cluster, BROKER, "1", {}) == (NONE, None)
-    assert replaced(cluster, BROKER, "", {MIN_ISR: "1"}) == (NONE, None)
-    assert sources_of_min_isr(cluster, TOPIC, "t") == [("1", 3), ("2", 4), ("1", 5)]
-    cluster.stop()
-
-
-def test_before_eligible_leader_replicas_the_minimum_is_as_any_setting() -> None:
-    cluster = MemoryCluster(semantics=RELEASES["4.0"].semantics)
-    assert sources_of_min_isr(cluster, BROKER, "1") == [("1", 5)]
-    assert altered(cluster, BROKER, "1", (MIN_ISR, SET, "2")) == (NONE, None)
-    assert altered(cluster, BROKER, "1", (MIN_ISR, DELETE, None)) == (NONE, None)
-    cluster.stop()
