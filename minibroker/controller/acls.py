@@ -48,10 +48,8 @@ class AclControl:
         for filter_ in request.filters:
             yield None
             results.append(self._matching(filter_, deleted))
-        for entry in sorted(deleted):
-            yield None
-            if entry in self._state.image.acls:  # another request may have been faster
-                self._state.remove_acl(entry)
+        if deleted := deleted & self._state.image.acls:  # another request may have been faster
+            self._state.remove_acls(sorted(deleted))
         return m.DeleteAclsResponse(filter_results=results)
 
     def _matching(self, filter_: m.DeleteAclsRequest.DeleteAclsFilter, deleted: set[AclBinding]) -> _Deleted:

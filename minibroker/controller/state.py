@@ -281,8 +281,9 @@ class ControllerState:
     def add_acl(self, entry: AclBinding) -> None:
         self._change({"type": "acl", **entry._asdict()})
 
-    def remove_acl(self, entry: AclBinding) -> None:
-        self._change({"type": "remove-acl", **entry._asdict()})
+    def remove_acls(self, entries: Iterable[AclBinding]) -> None:
+        """All at once: no request is judged by a part of them."""
+        self._change({"type": "remove-acls", "acls": [entry._asdict() for entry in entries]})
 
     def take_over_security(self, acls: Iterable[AclBinding], credentials: Iterable[ScramCredential]) -> None:
         """Take over ACLs and credentials of a Kafka that owned the directory before; done once for a directory. Durable
@@ -386,7 +387,11 @@ class ControllerState:
         self._set_acls(self.image.acls | {_acl(entry)})
 
     def _apply_remove_acl(self, entry: Entry) -> None:
-        self._set_acls(self.image.acls - {_acl(entry)})
+        """One alone, as older journals have it."""
+        self._apply_remove_acls({"acls": [entry]})
+
+    def _apply_remove_acls(self, entry: Entry) -> None:
+        self._set_acls(self.image.acls.difference(map(_acl, entry["acls"])))
 
     def _set_acls(self, acls: frozenset[AclBinding]) -> None:
         self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)

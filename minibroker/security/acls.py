@@ -232,8 +232,8 @@ def _covers(denied: AclBinding, allowed: AclBinding) -> bool:
 
 
 def problem_of(entry: AclBinding) -> str | None:
-    """Why an entry is invalid, in Kafka's words and order (AclApis, AclControlManager.validateNewAcl); None for a valid
-    one."""
+    """Why an entry is invalid, in Kafka's words and order (AclApis, AclControlManager.validateNewAcl), but for what is
+    wrong with a range of addresses; None for a valid one."""
     if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not entry.resource_name:
@@ -263,13 +263,20 @@ def _known(kind: type[IntEnum], code: int) -> bool:
 def _in_range(host: str, addresses: str) -> bool:
     network = _network(addresses)
     with suppress(ValueError):
-        return network is not None and ip_address(host) in network
+        address = ip_address(host)
+        # As Java has the address of an IPv4 client on a socket for both families.
+        return network is not None and (getattr(address, "ipv4_mapped", None) or address) in network
     return False
 
 
+@lru_cache
 def _network(host: str) -> IPv4Network | IPv6Network | None:
-    """The addresses that a host in CIDR notation names (CidrUtils, as of Kafka 4.4); None for any other."""
+    """The addresses that a host in CIDR notation names, None for any other. Numbers of IPv4 may begin with zeros
+    (CidrUtils, as of Kafka 4.4)."""
+    address, _, length = host.rpartition("/")
+    if "." in address and ":" not in address:
+        address = ".".join(part.lstrip("0") or part[:1] for part in address.split("."))
     try:
-        return ip_network(host, strict=False) if host.rpartition("/")[2].isdecimal() else None
+        return ip_network(f"{address}/{length}", strict=False) if length.isdecimal() else None
     except ValueError:
         return None

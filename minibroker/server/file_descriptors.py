@@ -32,10 +32,10 @@ def connection_limit(configured: int, disks: Iterable[Disk]) -> int:
     return min(configured, max(room, _FEWEST_CONNECTIONS))
 
 
-def require_handles() -> None:
-    """Raises OSError where the process may open too few to serve anyone."""
-    if soft_limit() - _in_use() < _TO_SERVE:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+def too_few_handles() -> str:
+    """Why nobody can be served: the process may open too few files; else an empty text."""
+    few = soft_limit() - _in_use() < _TO_SERVE
+    return f"{os.strerror(errno.EMFILE)}: see `ulimit -n`" if few else ""
 
 
 def _in_use() -> int:

@@ -26,7 +26,7 @@ from minibroker.requests.chain import Place
 from minibroker.requests.context import CloseConnection
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.edge import Edge, Limits
-from minibroker.server.file_descriptors import connection_limit, require_handles
+from minibroker.server.file_descriptors import connection_limit, too_few_handles
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.listeners import ListenError, listen_all, local_address
 from minibroker.server.service import StartError
@@ -77,7 +77,8 @@ class ProxyService:
 
     async def start(self) -> None:
         """Listen, and ask the upstream for its brokers. Raises StartError and leaves nothing behind."""
-        require_handles()
+        if problem := too_few_handles():
+            raise StartError(problem)
         loop = asyncio.get_running_loop()
         self._executor = ThreadExecutor(loop)
         self._timers = LoopTimers(loop)

@@ -35,7 +35,7 @@ from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
 from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.edge import Edge, Limits
-from minibroker.server.file_descriptors import Exhaustion, connection_limit, require_handles
+from minibroker.server.file_descriptors import Exhaustion, connection_limit, too_few_handles
 from minibroker.server.listener_config import (
     ListenerConfig,
     advertised_by_port,
@@ -121,7 +121,8 @@ class Service:
 
     async def start(self) -> None:
         """Bind every port, take up the data, serve. Raises StartError or ConfigError and leaves nothing behind."""
-        require_handles()
+        if problem := too_few_handles():
+            raise StartError(problem)
         for name in self.settings.ignored:
             log.info("%s is a setting of Kafka that has no effect here", name)
         securities = self._declared_securities or [self._security]

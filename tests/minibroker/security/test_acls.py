@@ -75,6 +75,7 @@ def test_a_super_user_is_not_asked_for_entries() -> None:
         (entry(READ, host=HERE), True),
         (entry(READ, host="10.0.0.0/24"), True),
         (entry(READ, host="10.0.0.9/24"), True),
+        (entry(READ, host="010.0.000.0/24"), True),
         (entry(READ, host="10.0.1.0/24"), False),
         (entry(READ, host="::/0"), False),
         (entry(READ, host="10.0.0.2"), False),
@@ -82,6 +83,13 @@ def test_a_super_user_is_not_asked_for_entries() -> None:
 )
 def test_what_an_entry_is_about(given: AclBinding, *, allowed: bool) -> None:
     assert allows([given], READ) is allowed
+
+
+def test_a_range_has_clients_of_a_socket_for_both_families() -> None:
+    denied = entry(READ, host="10.0.0.0/8")
+    assert denied.concerns(denied.principal, "::ffff:10.0.0.1")
+    assert not denied.concerns(denied.principal, "::ffff:11.0.0.1")
+    assert not denied.concerns(denied.principal, "::a00:1")
 
 
 def test_deny_outweighs_every_allow() -> None:
