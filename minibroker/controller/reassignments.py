@@ -88,7 +88,7 @@ class ReassignmentControl:
 
     def _cancelled(self, topic: TopicImage, partition: PartitionImage) -> PartitionImage:
         if not partition.adding and not partition.removing:
-            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
         original = [n for n in partition.replicas if n not in partition.adding]
         isr = [n for n in partition.isr if n in original]
         wanted = self._replication.wanted(topic, partition)

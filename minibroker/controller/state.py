@@ -63,7 +63,7 @@ def outcome_of(work: Callable[[], object]) -> tuple[ErrorCode, str | None]:
     try:
         work()
     except ApiError as error:
-        return error.code, error.message or None
+        return error.code, error.message
     return ErrorCode.NONE, None
 
 

@@ -42,7 +42,9 @@ def test_damaged_files(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[
         files[name] = damaged(files[name], chance)
     path = write_files(files, tmp_path / "data")
     page = tmp_path / "report.html"
-    options = ["--content", "--lineage", "in=out", "--html", str(page)]
+    logs = {path.split("/")[-2].rpartition("-")[0] for path in files if path.endswith(".log")}
+    topics = sorted(topic for topic in logs if not topic.startswith("__"))
+    options = ["--content", "--lineage", f"{topics[0]}={topics[-1]}", "--html", str(page)]
     code = main(["audit", str(path), *options])
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err

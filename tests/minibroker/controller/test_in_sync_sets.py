@@ -184,4 +184,4 @@ def test_a_reassignment_elects_no_leader_uncleanly_and_its_cancelling_keeps_an_o
     assert (after.leader, after.leader_epoch, after.replicas, after.isr) == (-1, 3, (3, 4), (3,))
     with pytest.raises(ApiError) as refused:
         reassign("t", 0, None)
-    assert (refused.value.code, refused.value.message) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
+    assert refused.value.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
