@@ -31,7 +31,7 @@ Bounds = Mapping[tuple[str, int], int]
 RowKey = tuple[int, bool, bytes]
 """The application's number, whether the record has a key, and the key. Spark sorts them when it spills."""
 Row = tuple[RowKey, tuple[str, RecordPosition]]
-"""((which application, what ties records together), (side, place)); None for the first of a part that nothing ties."""
+"""(key, (side, place)): each record with a key, and the first of each part without."""
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,8 @@ def plan_for(
         listed = list_directory(files, **chosen, spread=spread)
     facts, parts = tuple(listed.facts), tuple(listed.parts)
     there = {fact.log.topic for fact in facts}.union(fault.log.topic for fault in listed.findings)
-    if (
-        absent := {*topics}.union(*(application.topics for application in lineages)) - there
-    ):  # a misspelt name must not hide a fault
+    absent = {*topics}.union(*(application.topics for application in lineages)) - there
+    if absent:  # a misspelt name must not hide a fault
         among = " among those that --topic and --partition choose" if topics or partitions else ""
         raise NotReadable(f"{files.uri}: no partition of {', '.join(sorted(absent))}{among}")
     return Plan(files, facts, parts, files.uri, lineages=lineages, findings=listed.findings, **more)

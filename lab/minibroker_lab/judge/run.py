@@ -102,6 +102,11 @@ def run_command(
                 numbers[fault.id] = number
                 steps.append((step, fault))
 
+        def end_rule(step: Step, fault: Fault) -> None:
+            run.fired += fault.fired
+            steps.remove((step, fault))
+            fault.remove()
+
         inject(0)
         due: dict[int, float] = {}
         waits: dict[int, Wait] = {}
@@ -125,15 +130,13 @@ def run_command(
                 watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break
-                for step, fault in list(steps):
+                for step, fault in steps.copy():
                     if not fault.held:
                         continue
                     inject(numbers[fault.id])
                     if step.restart:
                         end(child)
-                        run.fired += fault.fired
-                        steps.remove((step, fault))
-                        fault.remove()  # the held request came from the killed command
+                        end_rule(step, fault)  # the held request came from the killed command
                     if step.advance_ms and fault.id not in due:
                         run.moved.append((time.time_ns() // 1_000_000, step.advance_ms))
                         # A killed command has no live members: what it left in its groups would keep it waiting.
@@ -152,10 +155,7 @@ def run_command(
                     elif step.advance_ms:
                         if time.monotonic() >= due[fault.id]:
                             fault.release()
-                            # Repetitions were held with the request; what comes now is another one.
-                            run.fired += fault.fired
-                            steps.remove((step, fault))
-                            fault.remove()
+                            end_rule(step, fault)  # repetitions were held with the request; what comes now is another
                     elif step.until:
                         if fault.id not in waits:
                             _collect(broker, run, numbers)  # what was answered between the last look and the hold
